@@ -1,0 +1,291 @@
+"""Files of texts -> rows, one at a time: txt, csv, tsv, jsonl, json, parquet; gz, xz and bz2 of the text ones; stdin.
+
+Enters: a path (or "-" for stdin) and, where they cannot be guessed, the column, the format, the encoding. Leaves: an
+iterator of Row(text, columns), in file order, that never holds more than a piece of the file. Nothing is repaired or
+skipped in silence: a null, a field too many, a broken byte is a DataError that names the place, because one dropped
+row shifts every vector after it. Row n of the result is line n of a txt file: blank lines are empty texts.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast, get_args
+
+from munjang.data.columns import choose_column, named_column
+from munjang.data.encodings import BLOCK, check_encoding, decode, decode_pipe, detect_encoding, text_lines
+from munjang.data.json_records import json_lines, json_list
+from munjang.data.tables import records, table
+from munjang.errors import DataError, InputError, MissingExtraError
+
+Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+_SUFFIXES: dict[str, Format] = {
+    ".txt": "txt",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+}
+_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_PARQUET_BATCH = 4096  # rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """One text, and the columns that were kept beside it."""
+
+    text: str
+    columns: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What reading a whole source found."""
+
+    rows: int
+    column: str | None  # the column that holds the texts; None where there are no columns
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A file of texts, and how to read it."""
+
+    path: str | Path  # "-" is stdin
+    column: str | int | None = None  # name, or 0-based number
+    keep: tuple[str, ...] = ()  # columns to hand on beside the text
+    format: Format | None = None  # by default from the suffix; txt for stdin
+    encoding: str | None = None  # by default found out: UTF-8, UTF-16 with a mark, cp949
+    quoting: bool | None = None  # by default on for csv, off for tsv
+    header: bool = True  # whether the first record of a csv or tsv names the columns
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        if self.format is not None and self.format not in FORMATS:
+            raise InputError(f"format must be one of {', '.join(FORMATS)}, got {self.format!r}")
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "stdin" if self.is_pipe else str(self.path)
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it can be read only once."""
+        return str(self.path) == "-"
+
+    def rows(self) -> Iterator[Row]:
+        """The rows, lazily, in file order."""
+        return self._read([])
+
+    def survey(self) -> Survey:
+        """Read everything once, so that an error shows before any work is done, and count the rows."""
+        column: list[str] = []
+        count = sum(1 for _ in self._read(column))
+        return Survey(rows=count, column=column[0] if column else None)
+
+    def _read(self, chosen: list[str]) -> Iterator[Row]:
+        """The rows; the name of the text column, once it is known, is put into `chosen`."""
+        kind = self.format or self._format_of_suffix()
+        if kind == "parquet":
+            yield from _parquet_rows(self, chosen)
+            return
+        texts = self._texts()
+        if kind == "txt":
+            self._refuse_columns()
+            for line in text_lines(texts):
+                yield Row(line, {})
+        elif kind == "csv" or kind == "tsv":
+            yield from _table_rows(self, kind, texts, chosen)
+        else:
+            found = json_lines(texts, self.name) if kind == "jsonl" else json_list(texts, self.name)
+            yield from _json_rows(self, found, chosen)
+
+    def _format_of_suffix(self) -> Format:
+        if self.is_pipe:
+            return "txt"
+        suffixes = [suffix.lower() for suffix in Path(self.path).suffixes]
+        if suffixes and suffixes[-1] in _OPENERS:
+            suffixes.pop()
+        if not suffixes or suffixes[-1] not in _SUFFIXES:
+            raise DataError(
+                f"{self.name}: cannot tell the format from the name. Expected {', '.join(_SUFFIXES)}"
+                f" (text formats also with {', '.join(_OPENERS)}); pass the format (--format) otherwise"
+            )
+        return _SUFFIXES[suffixes[-1]]
+
+    def _texts(self) -> Iterator[str]:
+        """The decoded content in pieces."""
+        if self.is_pipe:
+            blocks = _blocks(sys.stdin.buffer, self.name)
+            yield from decode(blocks, self.encoding, self.name) if self.encoding else decode_pipe(blocks, self.name)
+            return
+        open_file = partial(_open, Path(self.path))
+        with _reading(self.name):
+            encoding = self.encoding or detect_encoding(open_file, self.name)
+            file = open_file()
+        with file:
+            if encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+                encoding = "utf-8-sig"  # the same, and drops a mark
+            yield from decode(_blocks(file, self.name), encoding, self.name)
+
+    def _refuse_columns(self) -> None:
+        if self.column is not None or self.keep:
+            raise DataError(f"{self.name}: a txt file has no columns, so none can be chosen or kept")
+
+
+def read_texts(
+    path: str | Path,
+    *,
+    column: str | int | None = None,
+    keep: Sequence[str] = (),
+    format: Format | None = None,
+    encoding: str | None = None,
+    quoting: bool | None = None,
+    header: bool = True,
+) -> Iterator[Row]:
+    """Read a file of texts, lazily and in bounded memory; see TextSource for what the arguments mean."""
+    return TextSource(path, column, tuple(keep), format, encoding, quoting, header).rows()
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.is_dir():
+        raise DataError(f"{path}: expected a file, got a folder")
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file")
+    opener = _OPENERS.get(path.suffix.lower())
+    return cast(BinaryIO, opener(path)) if opener else path.open("rb")
+
+
+def _blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Pieces of at most BLOCK bytes, as soon as they are there: a slow pipe is not waited for."""
+    read = getattr(file, "read1", file.read)
+    with _reading(name):
+        block = read(BLOCK)
+    while block:
+        yield block
+        with _reading(name):
+            block = read(BLOCK)
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"{name}: cannot be read to the end: {error}") from error
+
+
+def _table_rows(source: TextSource, kind: str, texts: Iterable[str], chosen: list[str]) -> Iterator[Row]:
+    quoting = source.quoting if source.quoting is not None else kind == "csv"
+    found = records(texts, "," if kind == "csv" else "\t", quoting=quoting, name=source.name)
+    names, lines = table(found, header=source.header, name=source.name)
+    if not names:
+        return
+    text_at = choose_column(names, source.column, source.name)
+    kept = [(name, named_column(names, name, source.name)) for name in source.keep]
+    chosen.append(names[text_at])
+    for _, fields in lines:
+        yield Row(fields[text_at], {name: fields[position] for name, position in kept})
+
+
+def _json_rows(source: TextSource, found: Iterator[tuple[str, object]], chosen: list[str]) -> Iterator[Row]:
+    column: str | None = None
+    for where, value in found:
+        if isinstance(value, dict):
+            if column is None:
+                column = list(value)[choose_column(list(value), source.column, where)] if value else None
+                if column is None:
+                    raise DataError(f"{where}: expected an object that holds a text, got an empty one")
+                chosen.append(column)
+            kept = {name: _member(value, name, where) for name in source.keep}
+            yield Row(_text(_member(value, column, where), column, where), kept)
+        elif isinstance(value, str) and not source.keep and source.column is None and column is None:
+            yield Row(_text(value, None, where), {})
+        else:
+            raise DataError(
+                f"{where}: expected {'an object with columns' if chosen or source.keep else 'an object or a string'},"
+                f" got {_kind(value)}"
+            )
+
+
+def _member(value: dict[str, object], name: str, where: str) -> object:
+    if name not in value:
+        raise DataError(f"{where}: there is no {name!r}; it has {', '.join(map(repr, list(value)[:20])) or 'nothing'}")
+    return value[name]
+
+
+def _text(value: object, column: str | None, where: str) -> str:
+    if not isinstance(value, str):
+        what = f"{column!r} holds" if column is not None else "there is"
+        raise DataError(f"{where}: expected a text, but {what} {_kind(value)}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{where}: half a surrogate pair (\\u{ord(value[error.start]):04x}) is no character"
+            ) from None
+    return value
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), "a string" if isinstance(value, str) else type(value).__name__)
+
+
+def _parquet_rows(source: TextSource, chosen: list[str]) -> Iterator[Row]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("pyarrow", "parquet", "Reading Parquet") from None
+    if source.is_pipe:
+        raise DataError("Parquet cannot be read from stdin: save it to a file first")
+    _open(Path(source.path)).close()  # for the messages about files that are not there
+    try:
+        with pq.ParquetFile(source.path) as file:
+            names = list(file.schema_arrow.names)
+            name = names[choose_column(names, source.column, source.name)]
+            kept = [names[named_column(names, other, source.name)] for other in source.keep]
+            _check_string_type(pa, file.schema_arrow.field(name).type, name, source.name)
+            chosen.append(name)
+            wanted = list(dict.fromkeys([name, *kept]))
+            row = 0
+            for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=wanted):
+                yield from _batch_rows(batch, name, kept, f"{source.name}, row", row)
+                row += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{source.name}: cannot be read as Parquet: {error}") from error
+
+
+def _batch_rows(batch: Any, name: str, kept: list[str], where: str, before: int) -> Iterator[Row]:
+    texts = batch.column(name).to_pylist()
+    others = {other: batch.column(other).to_pylist() for other in kept}
+    for position, text in enumerate(texts):
+        if text is None:
+            raise DataError(f"{where} {before + position + 1} (from 1): expected a text, but {name!r} holds null")
+        yield Row(text, {other: values[position] for other, values in others.items()})
+
+
+def _check_string_type(pa: Any, kind: Any, name: str, where: str) -> None:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_view = getattr(pa.types, "is_string_view", lambda _: False)
+    if not (pa.types.is_string(inner) or pa.types.is_large_string(inner) or is_view(inner)):
+        raise DataError(
+            f"{where}: expected texts in column {name!r}, but its type is {kind}. Choose another (--column)"
+        )

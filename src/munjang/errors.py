@@ -1,0 +1,66 @@
+"""Every error and warning that Munjang raises, in one tree.
+
+    MunjangError
+    ├── InputError (ValueError)          an argument or a text cannot be used
+    ├── ModelError                       a model on disk cannot be used: damaged, unsafe, unknown, inconsistent
+    │   └── ModelNotFoundError           there is no model at that path or hub id
+    ├── DataError                        a file of texts cannot be read or written as asked
+    ├── ResumeError                      earlier output is there, but belongs to other texts or another model
+    └── MissingExtraError (ImportError)  an optional dependency is not installed; the message has the command
+
+    MunjangWarning (UserWarning)
+    ├── TruncationWarning                texts were longer than the model reads
+    ├── PrecisionWarning                 a result was not finite and was computed again in float32
+    └── ModelWarning                     something about a model had to be assumed (for example its pooling)
+
+A message says what was expected, what came, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class MunjangError(Exception):
+    """Base of every error that Munjang raises on purpose."""
+
+
+class InputError(MunjangError, ValueError):
+    """An argument or a text cannot be used."""
+
+
+class ModelError(MunjangError):
+    """A model on disk cannot be used: damaged, unsafe, unknown or inconsistent."""
+
+
+class ModelNotFoundError(ModelError):
+    """There is no model at that path or hub id."""
+
+
+class DataError(MunjangError):
+    """A file of texts or vectors cannot be read or written as asked."""
+
+
+class ResumeError(MunjangError):
+    """Earlier output is there, but it belongs to other texts or another model."""
+
+
+class MissingExtraError(MunjangError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'munjang[{extra}]'")
+
+
+class MunjangWarning(UserWarning):
+    """Base of every warning that Munjang gives."""
+
+
+class TruncationWarning(MunjangWarning):
+    """Texts were longer than the model reads, and were cut."""
+
+
+class PrecisionWarning(MunjangWarning):
+    """A result was not finite and was computed again in float32."""
+
+
+class ModelWarning(MunjangWarning):
+    """Something about a model had to be assumed."""

@@ -1,0 +1,122 @@
+"""Attention over a packed batch: every token sees the tokens of its own sequence and nothing else.
+
+Three ways to the same numbers, chosen by `attend`:
+
+- CUDA, inference: our Triton kernel (`kernels.packed_attention`), which knows relative bias and windows and is made for
+  sequences of tens to hundreds of tokens;
+- CUDA, training in half precision without bias: `torch.nn.attention.varlen`;
+- everywhere else: runs of equal length go through scaled_dot_product_attention together, without a mask. Batches are
+  sorted by length, so a batch has few runs.
+
+Dropout of attention probabilities exists only in the last way; varlen attention has none.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from munjang.nn import kernels
+from munjang.nn.packed import Packed
+
+# One varlen call takes at most this many sequences: beyond it CUDA answers 'invalid argument'.
+MAX_SEQUENCES = 65_535
+
+
+def relative_buckets(distance: Tensor, buckets: int, max_distance: int = 128) -> Tensor:
+    """MPNet's and T5's bucket of a signed distance (key - query): exact when near, logarithmic when far.
+
+    Raffel et al. 2020, section 2.1; half of the buckets for each direction.
+    """
+    half = buckets // 2
+    backwards = (distance > 0).long() * half  # MPNet's sign: n = -(key - query), bucket + half where n < 0
+    n = distance.abs()
+    exact = half // 2
+    far = exact + (
+        torch.log(n.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (half - exact)
+    ).long().clamp(max=half - exact - 1)
+    return backwards + torch.where(n < exact, n, far)
+
+
+class AttentionPlan:
+    """What all layers of one forward pass share: the batch, the relative bias by distance, the masks of each group."""
+
+    def __init__(self, batch: Packed, bias_table: Tensor | None, attention_dropout: float) -> None:
+        self.batch = batch
+        self.bias_table = bias_table  # [heads, 2 * longest - 1]: the bias at distance d is column d + longest - 1
+        self.dropout = attention_dropout
+        self._masks: dict[tuple[int, int], Tensor | None] = {}
+        self._rotary: dict[float, tuple[Tensor, Tensor]] = {}
+
+    def mask(self, length: int, window: int, dtype: torch.dtype) -> Tensor | None:
+        """Additive mask [1, heads or 1, length, length] of one group, or None where nothing needs one."""
+        near = window if 0 < window < length - 1 else 0
+        if (length, near) not in self._masks:
+            self._masks[length, near] = self._make_mask(length, near, dtype)
+        return self._masks[length, near]
+
+    def _make_mask(self, length: int, near: int, dtype: torch.dtype) -> Tensor | None:
+        if self.bias_table is None and not near:
+            return None
+        device = self.batch.ids.device
+        place = torch.arange(length, device=device)
+        distance = place[None, :] - place[:, None]  # key - query
+        mask = torch.zeros(1, 1, length, length, dtype=dtype, device=device)
+        if self.bias_table is not None:
+            mask = self.bias_table[:, distance + self.batch.longest - 1].unsqueeze(0).to(dtype)
+        if near:
+            mask = mask.masked_fill(distance.abs() > near, float("-inf"))
+        return mask
+
+    def rotary(self, theta: float, head_size: int) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [total, 1, 1, head_size / 2] of every token's position."""
+        if theta not in self._rotary:
+            steps = torch.arange(0, head_size, 2, device=self.batch.ids.device, dtype=torch.float32)
+            angles = self.batch.positions.float()[:, None] / theta ** (steps / head_size)
+            self._rotary[theta] = (angles.cos()[:, None, None], angles.sin()[:, None, None])
+        return self._rotary[theta]
+
+
+def rotate(qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions on queries and keys of qkv [total, 3, heads, head_size] (Su et al. 2021), in float32."""
+    half = qkv.shape[-1] // 2
+    first, second = qkv[:, :2, :, :half].float(), qkv[:, :2, :, half:].float()
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    return torch.cat([turned.to(qkv.dtype), qkv[:, 2:]], dim=1)
+
+
+def attend(qkv: Tensor, plan: AttentionPlan, window: int = 0) -> Tensor:
+    """Self-attention within each sequence: qkv [total, 3, heads, head_size] -> [total, heads * head_size]."""
+    batch = plan.batch
+    if qkv.is_cuda and not torch.is_grad_enabled() and kernels.available():
+        return kernels.packed_attention(qkv, batch.offsets, batch.longest, plan.bias_table, window)
+    half_precision = qkv.dtype in (torch.float16, torch.bfloat16)
+    if qkv.is_cuda and half_precision and plan.bias_table is None and batch.count <= MAX_SEQUENCES:
+        return _attend_varlen(qkv, batch, window)
+    return _attend_groups(qkv, plan, window)
+
+
+def _attend_varlen(qkv: Tensor, batch: Packed, window: int) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key, value = qkv.unbind(1)
+    reach = (window, window) if window else (-1, -1)
+    out = varlen_attn(query, key, value, batch.offsets, batch.offsets, batch.longest, batch.longest, window_size=reach)
+    return out.flatten(1)  # type: ignore[union-attr]
+
+
+def _attend_groups(qkv: Tensor, plan: AttentionPlan, window: int) -> Tensor:
+    total, _, heads, head_size = qkv.shape
+    parts = []
+    for start, count, length in plan.batch.groups:
+        group = qkv[start : start + count * length].view(count, length, 3, heads, head_size)
+        query, key, value = group.permute(2, 0, 3, 1, 4)  # each [count, heads, length, head_size]
+        mask = plan.mask(length, window, qkv.dtype)
+        out = functional.scaled_dot_product_attention(query, key, value, mask, plan.dropout)
+        parts.append(out.transpose(1, 2).reshape(count * length, heads * head_size))
+    if not parts:
+        return qkv.new_zeros(total, heads * head_size)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,0 +1,118 @@
+"""`Packed`: a batch as the encoder sees it, one flat run of tokens plus where each sequence begins.
+
+Enters: token ids and lengths from `munjang.text.batches`, as numpy. Leaves: tensors on the device, checked against the
+model's tables *before* the device sees them: an id, a position or a segment out of range is a readable error here and
+an opaque CUBLAS failure there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from munjang.errors import InputError
+from munjang.nn.config import EncoderConfig
+
+Array = np.ndarray[Any, Any]
+
+
+class Group(NamedTuple):
+    """A run of neighbouring sequences of one length: on the CPU they go through attention together, unpadded."""
+
+    start: int  # first token
+    count: int  # sequences
+    length: int  # tokens in each
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A batch of sequences without padding."""
+
+    ids: Tensor  # int32 [total]
+    positions: Tensor  # int32 [total], 0 at every sequence's first token
+    lengths: Tensor  # int32 [n]
+    offsets: Tensor  # int32 [n + 1], where each sequence begins, and the total
+    longest: int
+    groups: tuple[Group, ...]
+    segments: Tensor | None = None  # int32 [total]; None means all zero
+    prompt_tokens: int = 0  # leading tokens that pooling must leave out
+
+    @property
+    def count(self) -> int:
+        return self.lengths.shape[0]
+
+    @property
+    def total(self) -> int:
+        return self.ids.shape[0]
+
+
+def check_ids(ids: Array, lengths: Array, config: EncoderConfig, segments: Array | None = None) -> None:
+    """Raise `InputError` where an id, a length or a segment does not fit the model's tables."""
+    if len(ids) == 0:
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= config.vocab_size:
+        raise InputError(
+            f"token ids must be 0..{config.vocab_size - 1} (the model's vocabulary), got {low if low < 0 else high}: "
+            "the tokenizer does not belong to this model"
+        )
+    if int(lengths.min()) < 1:
+        raise InputError("every sequence needs at least one token, got an empty one")
+    longest = int(lengths.max())
+    if longest > config.max_positions:
+        raise InputError(
+            f"a sequence may have at most {config.max_positions} tokens (the model's positions), got {longest}: "
+            "lower max_length"
+        )
+    if segments is not None and int(segments.max()) >= max(config.segments, 1):
+        raise InputError(
+            f"segment ids must be below {max(config.segments, 1)} (the model's segments), got {int(segments.max())}"
+        )
+
+
+def to_packed(
+    ids: Array,
+    lengths: Array,
+    device: torch.device,
+    *,
+    segments: Array | None = None,
+    prompt_tokens: int = 0,
+) -> Packed:
+    """Put a checked batch on the device: one copy, from pinned memory where that is CUDA."""
+    count, total = len(lengths), len(ids)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    positions = np.arange(total, dtype=np.int32) - np.repeat(offsets[:-1], lengths)
+    parts = [ids, positions, lengths, offsets] + ([] if segments is None else [segments])
+    flat = torch.from_numpy(np.concatenate([part.astype(np.int32, copy=False) for part in parts]))
+    if device.type == "cuda":
+        flat = flat.pin_memory()
+    flat = flat.to(device, non_blocking=True)
+    pieces = flat.split([len(part) for part in parts])
+    return Packed(
+        ids=pieces[0],
+        positions=pieces[1],
+        lengths=pieces[2],
+        offsets=pieces[3],
+        longest=int(lengths.max()) if count else 0,
+        groups=_groups(lengths),
+        segments=None if segments is None else pieces[4],
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def _groups(lengths: Array) -> tuple[Group, ...]:
+    """Runs of equal lengths, in order; batches come sorted by length, so there are few."""
+    if len(lengths) == 0:
+        return ()
+    firsts = np.flatnonzero(np.diff(lengths, prepend=lengths[0] - 1))
+    counts = np.diff(firsts, append=len(lengths))
+    starts = np.concatenate([[0], np.cumsum(lengths[firsts].astype(np.int64) * counts)])[:-1]
+    return tuple(
+        Group(int(start), int(count), int(lengths[first]))
+        for start, count, first in zip(starts, counts, firsts, strict=True)
+    )

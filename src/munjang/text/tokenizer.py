@@ -1,0 +1,266 @@
+"""Texts to token ids: special tokens added, cut to `max_length`, ragged and never padded.
+
+    texts -> words.py (word by word, from a table) or the `tokenizers` library -> body ids -> cut and frame -> Tokens
+
+Cutting is ours, not the backend's: a backend that truncates has mutable state ('Already borrowed' between
+threads) and forgets how long a text was. Here the body of each text is encoded without special tokens, cut to
+the room that is left, and framed by the special ids that the backend's post-processor would add. That this
+equals what the backend does is checked on probe texts at load. A backend for which it does not hold encodes with
+special tokens, and a copy of it with truncation on cuts the texts that are too long.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from munjang.errors import InputError, ModelError
+from munjang.text.backend import encode_ids
+from munjang.text.convert import VOCABULARY_FILES, read_folder, token_text
+from munjang.text.ragged import Int32, from_lists, positions, starts_of
+from munjang.text.words import WordPath
+
+DEFAULT_MAX_LENGTH = 512
+PROBES = ("a", "word by word", "한국어 문장을 토큰으로 나눈다.", "A B C, 1-2 3")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A ragged batch of token ids, special tokens included, cut to max_length."""
+
+    ids: Int32  # [total]
+    lengths: Int32  # [n]
+    truncated: int  # how many texts were cut
+    longest: int  # tokens of the longest text before cutting, special tokens included; 0 when n == 0
+
+
+class Tokenizer:
+    """A `tokenizers` backend with exact cutting and a fast path; safe to use from several threads."""
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        max_length: int,
+        pad_id: int = 0,
+        keep_end: bool = False,
+        config: Mapping[str, Any] | None = None,
+        source: Path | None = None,
+    ) -> None:
+        self.backend = backend
+        self.pad_id = pad_id
+        self._keep_end = keep_end  # truncation_side == "left": the end of a long text is kept
+        self._config = dict(config or {})
+        self._source = source
+        self._vocab_size: int | None = None
+        self._cutter: tokenizers.Tokenizer | None = None
+        frame = _frame_of(backend)
+        self._framed = frame is not None
+        self.prefix, self.suffix = frame or ((), ())
+        self._words = WordPath.for_backend(backend) if self._framed else None
+        self.max_length = max_length
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, *, max_length: int | None = None, lower_case: bool = False
+    ) -> Tokenizer:
+        """Read tokenizer.json, or build one from the vocabulary files of older checkpoints.
+
+        `max_length` wins over the folder's model_max_length, and that over 512.
+        """
+        loaded = read_folder(Path(folder))
+        stated = loaded.config.get("model_max_length")
+        if max_length is None:
+            # 1e30 is how transformers writes "no limit"
+            sane = isinstance(stated, (int, float)) and 0 < stated < 1e6
+            max_length = int(stated) if sane else DEFAULT_MAX_LENGTH
+        return cls(
+            _lower_casing(loaded.backend) if lower_case else loaded.backend,
+            max_length=max_length,
+            pad_id=_pad_id(loaded.backend, loaded.config, loaded.pad_id),
+            keep_end=loaded.config.get("truncation_side") == "left",
+            config=loaded.config,
+            source=Path(folder),
+        )
+
+    @classmethod
+    def from_backend(
+        cls, backend: tokenizers.Tokenizer, *, max_length: int, pad_id: int = 0, lower_case: bool = False
+    ) -> Tokenizer:
+        """Wrap a backend. One with truncation or padding on is copied, so that the caller's stays as it was."""
+        if backend.truncation is not None or backend.padding is not None or lower_case:
+            backend = tokenizers.Tokenizer.from_str(backend.to_str())
+            backend.no_truncation()
+            backend.no_padding()
+        return cls(
+            _lower_casing(backend) if lower_case else backend, max_length=max_length, pad_id=pad_id
+        )
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens that a text may have, special tokens included."""
+        return self._max_length
+
+    @max_length.setter
+    def max_length(self, value: int) -> None:
+        least = self.specials + 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(
+                f"max_length must be a whole number of at least {least} "
+                f"({self.specials} special tokens and one of the text), got {value!r}"
+            )
+        if not self._framed:
+            cutter = tokenizers.Tokenizer.from_str(self.backend.to_str())
+            cutter.enable_truncation(value, direction="left" if self._keep_end else "right")
+            self._cutter = cutter
+        self._max_length = value
+
+    @property
+    def specials(self) -> int:
+        """How many special tokens a text gets."""
+        if self._framed:
+            return len(self.prefix) + len(self.suffix)
+        return int(self.backend.num_special_tokens_to_add(False))
+
+    @property
+    def vocab_size(self) -> int:
+        """The highest id + 1, added tokens included."""
+        if self._vocab_size is None:
+            self._vocab_size = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return self._vocab_size
+
+    def encode(self, texts: Sequence[str]) -> Tokens:
+        """Token ids of each text, special tokens included, cut to max_length."""
+        max_length, cutter = self._max_length, self._cutter
+        if cutter is not None:
+            return self._encode_by_backend(texts, max_length, cutter)
+        ids, lengths = self._bodies(texts)
+        return self._frame(ids, lengths, max_length)
+
+    def count(self, texts: Sequence[str]) -> Int32:
+        """Tokens of each text before cutting, special tokens included, [n]."""
+        if self._cutter is not None:
+            return from_lists(encode_ids(self.backend, texts, special=True))[1]
+        _, lengths = self._bodies(texts)
+        return lengths + np.int32(self.specials)
+
+    def _bodies(self, texts: Sequence[str]) -> tuple[Int32, Int32]:
+        """Ids [total] and lengths [n] without special tokens and uncut."""
+        if self._words is not None:
+            return self._words.encode(texts)
+        return from_lists(encode_ids(self.backend, texts, special=False))
+
+    def _frame(self, ids: Int32, lengths: Int32, max_length: int) -> Tokens:
+        """Cut each row to the room that the special tokens leave, and put these around it."""
+        before, after = len(self.prefix), len(self.suffix)
+        room = max_length - before - after
+        kept = np.minimum(lengths, np.int32(room))
+        longest = int(lengths.max()) + before + after if len(lengths) else 0
+        truncated = int(np.count_nonzero(lengths > room))
+        if truncated:
+            starts = starts_of(lengths)
+            ids = ids[positions(starts + (lengths - kept) if self._keep_end else starts, kept)]
+        if before + after == 0:
+            return Tokens(ids, kept, truncated, longest)
+        framed = kept + np.int32(before + after)
+        ends = np.cumsum(framed, dtype=np.int64)
+        flat = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
+        body = np.ones(len(flat), dtype=bool)
+        for place, special in enumerate(self.prefix):
+            at = ends - framed + place
+            flat[at], body[at] = special, False
+        for place, special in enumerate(self.suffix):
+            at = ends - after + place
+            flat[at], body[at] = special, False
+        flat[body] = ids
+        return Tokens(flat, framed, truncated, longest)
+
+    def _encode_by_backend(
+        self, texts: Sequence[str], max_length: int, cutter: tokenizers.Tokenizer
+    ) -> Tokens:
+        """For backends whose special tokens do not simply stand around the text."""
+        rows = encode_ids(self.backend, texts, special=True)
+        longest = max(map(len, rows), default=0)
+        long = [index for index, row in enumerate(rows) if len(row) > max_length]
+        for index, row in zip(long, encode_ids(cutter, [texts[i] for i in long], special=True), strict=True):
+            rows[index] = row
+        return Tokens(*from_lists(rows), truncated=len(long), longest=longest)
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json, and the vocabulary files it came with."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.backend.save(str(folder / "tokenizer.json"))
+        special = self._special_tokens()
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, **self._config}
+        config["model_max_length"] = self._max_length
+        if self._keep_end:
+            config["truncation_side"] = "left"
+        _write_json(folder / "tokenizer_config.json", config)
+        _write_json(folder / "special_tokens_map.json", special)
+        for name in VOCABULARY_FILES:
+            source = self._source / name if self._source is not None else None
+            if source is not None and source.is_file() and source.resolve() != (folder / name).resolve():
+                shutil.copyfile(source, folder / name)
+
+    def _special_tokens(self) -> dict[str, str]:
+        """What transformers calls the special tokens: as the folder said, else as the frame and the model show."""
+        found: dict[str, str] = {}
+        if pad := self.backend.id_to_token(self.pad_id):
+            found["pad_token"] = pad
+        if isinstance(unknown := getattr(self.backend.model, "unk_token", None), str):
+            found["unk_token"] = unknown
+        if self.prefix:
+            found["cls_token"] = self.backend.id_to_token(self.prefix[0])
+        if self.suffix:
+            found["sep_token"] = self.backend.id_to_token(self.suffix[-1])
+        for name, value in self._config.items():
+            text = token_text(value)
+            if name.endswith("_token") and text is not None:
+                found[name] = text
+        return found
+
+
+def _frame_of(backend: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The special ids before and after a text, or None if they do not simply stand around it."""
+    bare = encode_ids(backend, PROBES, special=False)
+    full = encode_ids(backend, PROBES, special=True)
+    extra = len(full[0]) - len(bare[0])
+    for before in range(extra + 1):
+        prefix = tuple(full[0][:before])
+        suffix = tuple(full[0][len(full[0]) - (extra - before) :])
+        if all([*prefix, *body, *suffix] == whole for body, whole in zip(bare, full, strict=True)):
+            return prefix, suffix
+    return None
+
+
+def _lower_casing(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Lower-case before everything else, as sentence-transformers does for do_lower_case."""
+    lower = tokenizers.normalizers.Lowercase()
+    backend.normalizer = (
+        lower if backend.normalizer is None else tokenizers.normalizers.Sequence([lower, backend.normalizer])
+    )
+    return backend
+
+
+def _pad_id(backend: tokenizers.Tokenizer, config: Mapping[str, Any], stated: int | None) -> int:
+    """The padding id by the token's name, else as tokenizer.json padded, else 0."""
+    for name in (token_text(config.get("pad_token")), "[PAD]", "<pad>"):
+        found = backend.token_to_id(name) if name is not None else None
+        if found is not None:
+            return int(found)
+    return stated or 0
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{path.name} cannot be written: {error}") from error

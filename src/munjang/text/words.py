@@ -1,0 +1,205 @@
+"""The fast path: a text's ids put together from a table of its words' ids.
+
+    texts -> one join and split -> word numbers [words] -> numpy gather -> ids [total], lengths [n]
+
+Language repeats its words: after the first thousands of texts nearly every word is known, and looking it up costs
+a tenth of tokenising it. On a GPU, where tokenising is the bottleneck, this is the main lever. The table is used
+only for tokenizers that provably work word by word (`locality.py`), and a self-check compares both ways at load.
+
+A printable text (`str.isprintable`) has no white space but U+0020 and no control or format characters, so that
+splitting at U+0020 is exact. Every other text, and a text with a word that must not be taken out of it, goes
+through the backend; the results are merged in order. The table forgets everything when it has grown too large.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import tokenizers
+
+from munjang.errors import InputError
+from munjang.text.backend import check_unicode, encode_ids
+from munjang.text.locality import Locality, locality_of
+from munjang.text.ragged import Int32, Int64, from_lists, positions, starts_of
+
+LONGEST_WORD = 64  # characters; longer ones are links and noise, which do not come again
+MOST_WORDS = 500_000
+MOST_PIECES = 4_000_000
+MARK = "\n"  # begins every text; no printable text holds it
+REFUSED_TEXT = MARK * 3  # stands for a text that goes to the backend
+BEGIN, REFUSED, REFUSED_FIRST = 0, 1, 2  # numbers in the table that are no words
+# White space that every dropping tokenizer treats as a space. U+000B, U+000C and U+0085 are not among them: BERT
+# removes these as control characters.
+SPACES = str.maketrans(dict.fromkeys("\t\n\r\u00a0\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))), " "))
+PROBES = (
+    "",
+    " ",
+    "word",
+    "Two words",
+    "  doubled  spaces at  both ends ",
+    "한국어 문장은 띄어쓰기로 나뉜다.",
+    "\u1112\u1161\u11ab\u1100\u1173\u11af \u1112\u1161 ㅎㅎ",
+    "漢字 と 日本語 中文字符 x中y",
+    "e\u0301 \u0301a \u0301 ñ İ ß ﬁ Ⅳ ¨ a¨b",
+    "it's (quoted), don't: 3.14 1,000 a-b x_y @#$%",
+    "👍🏽 🇰🇷 x👍 ☃",
+    "[SEP] a[MASK]b <mask> x<mask> </s> [UNK]y",
+    "▁ a▁b ▁x _",
+    "line\nbreak\ttab\u3000wide\u00a0hard",
+    "zero\u200bwidth \u200b \ufeff a\u00adb",
+    "x" * 70 + " tail",
+)
+
+
+class _Numbers(dict[str, int]):
+    """Word -> its number. A word that is not there gets the next number and is noted in `new`."""
+
+    def __init__(self) -> None:
+        super().__init__({MARK: BEGIN, REFUSED_TEXT: REFUSED, MARK + REFUSED_TEXT: REFUSED_FIRST})
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        if len(word) > LONGEST_WORD:
+            return REFUSED_FIRST if word[0] == MARK else REFUSED
+        number = self[word] = len(self)
+        self.new.append(word)
+        return number
+
+
+class _Table:
+    """The pieces of every known word, in arrays that only grow: what was read from them stays true."""
+
+    def __init__(self, glued: bool) -> None:
+        self.numbers = _Numbers()
+        self.pieces = np.empty(1 << 14, dtype=np.int32)
+        self.used = 0  # pieces
+        self.starts = np.zeros(1 << 12, dtype=np.int64)
+        self.lengths = np.zeros(1 << 12, dtype=np.int32)  # -1: refused
+        self.marks = np.zeros(1 << 12, dtype=bool)  # the word begins a text
+        self.lengths[[REFUSED, REFUSED_FIRST]] = -1
+        self.marks[[BEGIN, REFUSED_FIRST]] = True
+        if glued:  # a mark with nothing glued to it: an empty text, or one that begins with a space
+            self.lengths[BEGIN] = -1
+
+    def add(self, first: int, pieces: Int32, lengths: Int32, marks: np.ndarray) -> None:
+        """Store the words numbered from `first` on; a refused word has length -1 and no pieces."""
+        sizes = np.maximum(lengths, 0)
+        rows = slice(first, first + len(lengths))
+        self.pieces = _grown(self.pieces, self.used + len(pieces))
+        self.starts, self.lengths = _grown(self.starts, rows.stop), _grown(self.lengths, rows.stop)
+        self.marks = _grown(self.marks, rows.stop)
+        self.pieces[self.used : self.used + len(pieces)] = pieces
+        self.starts[rows] = starts_of(sizes) + self.used
+        self.lengths[rows], self.marks[rows] = lengths, marks
+        self.used += len(pieces)
+
+
+class WordPath:
+    """Body ids (no special tokens, uncut) of texts, word by word."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, locality: Locality) -> None:
+        self._backend = backend
+        self._locality = locality
+        # Dropping and uniform tokenizers: the mark is a word of its own. Where the first word of a text differs,
+        # the mark is glued to it, so that it has its own place in the table.
+        self._mark = MARK if locality.first_differs else MARK + " "
+        self._added = frozenset() if locality.dropping else frozenset(backend.get_added_tokens_decoder())
+        self._lock = threading.Lock()
+        self._table = _Table(locality.first_differs)
+
+    @classmethod
+    def for_backend(cls, backend: tokenizers.Tokenizer) -> WordPath | None:
+        """The fast path of this backend, or None where it would not be exact."""
+        locality = locality_of(backend)
+        if locality is None:
+            return None
+        path = cls(backend, locality)
+        ids, lengths = path.encode(PROBES)
+        expected_ids, expected_lengths = from_lists(encode_ids(backend, PROBES, special=False))
+        same = np.array_equal(lengths, expected_lengths) and np.array_equal(ids, expected_ids)
+        return path if same else None
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int32]:
+        """Ids [total] and lengths [n]."""
+        usable = texts if all(map(str.isprintable, texts)) else self._cleaned(texts)
+        try:
+            return self._encode(texts, usable)
+        except InputError:
+            check_unicode(texts)  # names the position among all the texts
+            raise
+
+    def _cleaned(self, texts: Sequence[str]) -> list[str]:
+        """The texts that can be split, white space made plain; in place of the others, the text that is refused."""
+        if not self._locality.dropping:
+            return [text if text.isprintable() else REFUSED_TEXT for text in texts]
+        spaced = (text if text.isprintable() else text.translate(SPACES) for text in texts)
+        return [text if text.isprintable() else REFUSED_TEXT for text in spaced]
+
+    def _encode(self, texts: Sequence[str], usable: Sequence[str]) -> tuple[Int32, Int32]:
+        if not texts:
+            return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
+        words = (self._mark + (" " + self._mark).join(usable)).split(" ")
+        with self._lock:
+            table = self._table
+            if len(table.numbers) > MOST_WORDS or table.used > MOST_PIECES:
+                table = self._table = _Table(self._locality.first_differs)
+            numbers = np.fromiter(map(table.numbers.__getitem__, words), dtype=np.int64, count=len(words))
+            if table.numbers.new:
+                self._learn(table)
+            pieces, starts, lengths, marks = table.pieces, table.starts, table.lengths, table.marks
+        begins = np.flatnonzero(marks[numbers])  # [n]: the first word of each text
+        sizes = lengths[numbers]  # [words]
+        if sizes.min() >= 0:
+            return pieces[positions(starts[numbers], sizes)], np.add.reduceat(sizes, begins)
+        refused = np.minimum.reduceat(sizes, begins) < 0  # [n]
+        kept = np.repeat(~refused, np.diff(begins, append=len(words)))  # [words]
+        known = np.where(kept, sizes, 0)
+        ids = pieces[positions(starts[numbers], known)]
+        others = [texts[row] for row in np.flatnonzero(refused)]
+        return _merged(ids, np.add.reduceat(known, begins), refused, encode_ids(self._backend, others, special=False))
+
+    def _learn(self, table: _Table) -> None:
+        """Tokenise the words that were met for the first time. If that fails, the table is of no more use."""
+        words, table.numbers.new = table.numbers.new, []
+        try:
+            firsts = np.fromiter((word[:1] == MARK for word in words), dtype=bool, count=len(words))
+            glued = self._locality.first_differs
+            units = [word[1:] if word[:1] == MARK else " " + word for word in words] if glued else words
+            rows = encode_ids(self._backend, units, special=False)
+            refused = [self._refuses(unit, row) for unit, row in zip(units, rows, strict=True)]
+            pieces, lengths = from_lists([[] if no else row for no, row in zip(refused, rows, strict=True)])
+            lengths[refused] = -1
+            table.add(len(table.numbers) - len(words), pieces, lengths, firsts)
+        except BaseException:
+            self._table = _Table(self._locality.first_differs)
+            raise
+
+    def _refuses(self, unit: str, ids: list[int]) -> bool:
+        """Whether this word must be left in its text."""
+        refuses = self._locality.refuses
+        if refuses is None:
+            return False
+        return refuses(unit[1:] if unit[:1] == " " else unit) or not self._added.isdisjoint(ids)
+
+
+def _merged(ids: Int32, lengths: Int32, refused: np.ndarray, rows: list[list[int]]) -> tuple[Int32, Int32]:
+    """Put the backend's rows into the places of the refused texts, whose length so far is 0."""
+    other_ids, other_lengths = from_lists(rows)
+    merged_lengths = lengths.copy()
+    merged_lengths[refused] = other_lengths
+    merged = np.empty(len(ids) + len(other_ids), dtype=np.int32)
+    from_backend = np.repeat(refused, merged_lengths)
+    merged[from_backend] = other_ids
+    merged[~from_backend] = ids
+    return merged, merged_lengths
+
+
+def _grown(array: np.ndarray, size: int) -> np.ndarray:
+    """The array, or a copy with at least twice the room if `size` does not fit."""
+    if size <= len(array):
+        return array
+    grown = np.zeros(max(size, 2 * len(array)), dtype=array.dtype)
+    grown[: len(array)] = array
+    return grown

