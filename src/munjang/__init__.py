@@ -1,0 +1,60 @@
+"""Munjang: Sentence-BERT, whole. `import munjang` is quick: torch is loaded when a model is.
+
+model = munjang.load("path/or/hub-id")
+vectors = model.encode(["문장", "sentence"])  # float32 [2, dimension]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from munjang import errors
+from munjang.types import EncodeReport
+
+if TYPE_CHECKING:
+    from munjang.bi_encoder import BiEncoder, Encoded
+    from munjang.loading import from_word_vectors, load
+    from munjang.text.chunks import Chunk, chunks
+    from munjang.vectors import pairwise_similarity, similarity, top_k
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BiEncoder",
+    "Chunk",
+    "EncodeReport",
+    "Encoded",
+    "chunks",
+    "errors",
+    "from_word_vectors",
+    "load",
+    "pairwise_similarity",
+    "similarity",
+    "top_k",
+]
+
+# Name -> the module that has it; read on first use.
+_LAZY = {
+    "BiEncoder": "munjang.bi_encoder",
+    "Encoded": "munjang.bi_encoder",
+    "load": "munjang.loading",
+    "from_word_vectors": "munjang.loading",
+    "Chunk": "munjang.text.chunks",
+    "chunks": "munjang.text.chunks",
+    "similarity": "munjang.vectors",
+    "pairwise_similarity": "munjang.vectors",
+    "top_k": "munjang.vectors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'munjang' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -44,6 +44,7 @@ _UTF8_SEQUENCE = re.compile(
     rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
 )
 _CP949_CHARACTER = re.compile(rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]")
+_CSV_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _COMMON_HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")
 
 
@@ -57,9 +58,10 @@ class _Failure:
 def check_encoding(encoding: str) -> None:
     """Raise if Python knows no text encoding of this name."""
     try:
-        codecs.lookup(encoding)
-        b"".decode(encoding)  # rejects names of codecs that are not text, such as base64
-    except LookupError:
+        b" ".decode(encoding)
+    except UnicodeError:  # one byte is no UTF-16, but the name is known
+        return
+    except LookupError:  # also for codecs that do not make text, such as base64
         raise InputError(
             f"unknown encoding {encoding!r}: expected a name such as utf-8, cp949, euc-kr or utf-16"
         ) from None
@@ -73,7 +75,7 @@ def detect_encoding(open_file: Callable[[], BinaryIO], name: str, *, byte: int =
     with open_file() as file:
         head = file.read(BLOCK)
         marked = _from_mark(head)
-        if marked is not None:
+        if marked:
             return marked
         _refuse_unmarked_utf16(head, name)
         failure = _first_failure(chain([head], iter(lambda: file.read(BLOCK), b"")), byte, line)
@@ -142,35 +144,36 @@ def decode_pipe(blocks: Iterable[bytes], name: str) -> Iterator[str]:
 
 def text_lines(texts: Iterable[str]) -> Iterator[str]:
     """Cut at line feeds only (not at U+2028, U+0085...), and drop the line feed, or carriage return and line feed."""
-    for line in _cut(texts):
-        if line.endswith("\n"):
-            line = line[:-2] if line.endswith("\r\n") else line[:-1]
-        yield line
+    for whole in _whole_texts(texts):
+        if whole.endswith("\n"):
+            plain = whole[:-1].replace("\r\n", "\n") if "\r\n" in whole else whole[:-1]
+            yield from (plain.removesuffix("\r") if whole.endswith("\r\n") else plain).split("\n")
+        else:
+            yield whole  # the last line, without an end
 
 
 def csv_lines(texts: Iterable[str]) -> Iterator[str]:
     """Cut after line feeds and lone carriage returns, keeping them: what csv.reader expects."""
-    for line in _cut(texts):
-        if "\r" in line[:-2]:
-            yield from re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", line)
+    for whole in _whole_texts(texts):
+        if "\r" in whole:
+            yield from (match.group() for match in _CSV_LINE.finditer(whole))
         else:
-            yield line
+            *lines, last = whole.split("\n")
+            yield from (line + "\n" for line in lines)
+            if last:
+                yield last
 
 
-def _cut(texts: Iterable[str]) -> Iterator[str]:
-    """Lines with their line feed; a line may span many pieces without quadratic cost."""
+def _whole_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Pieces that end with a line feed, and perhaps a last line that does not, which is then a piece of its own."""
     unfinished: list[str] = []
     for text in texts:
         end = text.rfind("\n") + 1
         if end == 0:
             unfinished.append(text)
             continue
-        whole = "".join([*unfinished, text[:end]])
+        yield "".join([*unfinished, text[:end]])
         unfinished = [text[end:]] if end < len(text) else []
-        lines = whole.split("\n")
-        del lines[-1]
-        for line in lines:
-            yield line + "\n"
     if unfinished:
         yield "".join(unfinished)
 
@@ -185,7 +188,7 @@ def _from_mark(head: bytes) -> str | None:
 def _refuse_unmarked_utf16(head: bytes, name: str) -> None:
     """ASCII written as UTF-16 is valid UTF-8 with a NUL after every letter: it must not pass as text."""
     sample = head[:4096]
-    if len(sample) < 8 or sample.count(0) * 4 < len(sample):
+    if _from_mark(head) or len(sample) < 8 or sample.count(0) * 4 < len(sample):
         return
     order = "le" if sample[1::2].count(0) >= sample[0::2].count(0) else "be"
     raise DataError(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 
 from munjang.data.columns import choose_column, named_column
 from munjang.data.encodings import BLOCK, check_encoding, decode, decode_pipe, detect_encoding, text_lines
@@ -42,9 +42,8 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open
 _PARQUET_BATCH = 4096  # rows
 
 
-@dataclass(frozen=True)
-class Row:
-    """One text, and the columns that were kept beside it."""
+class Row(NamedTuple):
+    """One text, and the columns that were kept beside it; a tuple, because there are millions of them."""
 
     text: str
     columns: dict[str, object]
@@ -79,11 +78,16 @@ class TextSource:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return "stdin" if self.is_pipe else str(self.path)
+        return "stdin" if self._is_stdin else str(self.path)
 
     @property
     def is_pipe(self) -> bool:
-        """Whether it can be read only once."""
+        """Whether it can be read only once: stdin, a named pipe, a shell's <(...)."""
+        path = Path(self.path)
+        return self._is_stdin or (path.exists() and not path.is_file() and not path.is_dir())
+
+    @property
+    def _is_stdin(self) -> bool:
         return str(self.path) == "-"
 
     def rows(self) -> Iterator[Row]:
@@ -114,7 +118,7 @@ class TextSource:
             yield from _json_rows(self, found, chosen)
 
     def _format_of_suffix(self) -> Format:
-        if self.is_pipe:
+        if self._is_stdin:
             return "txt"
         suffixes = [suffix.lower() for suffix in Path(self.path).suffixes]
         if suffixes and suffixes[-1] in _OPENERS:
@@ -128,18 +132,24 @@ class TextSource:
 
     def _texts(self) -> Iterator[str]:
         """The decoded content in pieces."""
-        if self.is_pipe:
-            blocks = _blocks(sys.stdin.buffer, self.name)
-            yield from decode(blocks, self.encoding, self.name) if self.encoding else decode_pipe(blocks, self.name)
+        if self._is_stdin:
+            yield from self._decoded_once(sys.stdin.buffer)
             return
         open_file = partial(_open, Path(self.path))
         with _reading(self.name):
-            encoding = self.encoding or detect_encoding(open_file, self.name)
+            encoding = self.encoding if self.encoding or self.is_pipe else detect_encoding(open_file, self.name)
             file = open_file()
         with file:
-            if encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
-                encoding = "utf-8-sig"  # the same, and drops a mark
-            yield from decode(_blocks(file, self.name), encoding, self.name)
+            if encoding is None:
+                yield from self._decoded_once(file)
+            else:
+                yield from decode(_blocks(file, self.name), _dropping_mark(encoding), self.name)
+
+    def _decoded_once(self, file: BinaryIO) -> Iterator[str]:
+        blocks = _blocks(file, self.name)
+        if self.encoding is None:
+            return decode_pipe(blocks, self.name)
+        return decode(blocks, _dropping_mark(self.encoding), self.name)
 
     def _refuse_columns(self) -> None:
         if self.column is not None or self.keep:
@@ -158,6 +168,10 @@ def read_texts(
 ) -> Iterator[Row]:
     """Read a file of texts, lazily and in bounded memory; see TextSource for what the arguments mean."""
     return TextSource(path, column, tuple(keep), format, encoding, quoting, header).rows()
+
+
+def _dropping_mark(encoding: str) -> str:
+    return "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
 
 
 def _open(path: Path) -> BinaryIO:
@@ -255,7 +269,7 @@ def _parquet_rows(source: TextSource, chosen: list[str]) -> Iterator[Row]:
     except ImportError:
         raise MissingExtraError("pyarrow", "parquet", "Reading Parquet") from None
     if source.is_pipe:
-        raise DataError("Parquet cannot be read from stdin: save it to a file first")
+        raise DataError(f"{source.name}: Parquet cannot be read from a pipe; save it to a file first")
     _open(Path(source.path)).close()  # for the messages about files that are not there
     try:
         with pq.ParquetFile(source.path) as file:

@@ -59,6 +59,7 @@ class Embeddings(nn.Module):
         self.position_offset = config.position_offset
 
     def forward(self, batch: Packed) -> Tensor:  # [total, hidden]
+        x: Tensor
         if _fused(self.word.weight):
             x = kernels.embed_norm(
                 batch.ids,
@@ -80,7 +81,9 @@ class Embeddings(nn.Module):
                 x = x + (self.segment.weight[0] if batch.segments is None else self.segment(batch.segments))
             x = self.norm(x)
         x = self.dropout(x)
-        return x if self.project is None else self.project(x)
+        if self.project is not None:
+            x = self.project(x)
+        return x
 
 
 class Attention(nn.Module):
@@ -96,7 +99,8 @@ class Attention(nn.Module):
         qkv = self.qkv(x).view(-1, 3, self.heads, self.head_size)
         if step.rope_theta:
             qkv = rotate(qkv, *plan.rotary(step.rope_theta, self.head_size))
-        return self.out(attend(qkv, plan, step.window))
+        out: Tensor = self.out(attend(qkv, plan, step.window))
+        return out
 
 
 class Mlp(nn.Module):
@@ -113,8 +117,11 @@ class Mlp(nn.Module):
         x = self.up(x)
         if self.gated:
             x, gate = x.chunk(2, dim=-1)
-            return self.down(activate(x, self.activation) * gate)
-        return self.down(activate(x, self.activation))
+            x = activate(x, self.activation) * gate
+        else:
+            x = activate(x, self.activation)
+        down: Tensor = self.down(x)
+        return down
 
 
 class Layer(nn.Module):
@@ -139,7 +146,8 @@ class Layer(nn.Module):
             return x + self.dropout(self.mlp(self.mlp_norm(x)))
         assert self.attention_norm is not None
         x = self.attention_norm(self.dropout(self.attention(x, plan, step)), x)
-        return self.mlp_norm(self.dropout(self.mlp(x)), x)  # type: ignore[no-any-return]
+        after: Tensor = self.mlp_norm(self.dropout(self.mlp(x)), x)
+        return after
 
 
 class Encoder(nn.Module):
@@ -173,10 +181,12 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Packed) -> Tensor:  # [total, hidden]
         plan = AttentionPlan(batch, self._bias_table(batch), self.config.attention_dropout if self.training else 0.0)
-        x = self.embeddings(batch)
+        x: Tensor = self.embeddings(batch)
         for step in self.config.steps:
             x = self.layers[step.stored](x, plan, step)
-        return x if self.final_norm is None else self.final_norm(x)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return x
 
     def _bias_table(self, batch: Packed) -> Tensor | None:
         """MPNet's bias at every distance that occurs: [heads, 2 * longest - 1]."""

@@ -24,7 +24,7 @@ class Group(NamedTuple):
     """A run of neighbouring sequences of one length: on the CPU they go through attention together, unpadded."""
 
     start: int  # first token
-    count: int  # sequences
+    sequences: int
     length: int  # tokens in each
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import tokenizers
 
 from munjang.errors import InputError
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode_ids(backend: tokenizers.Tokenizer, texts: Sequence[str], *, special: bool) -> list[list[int]]:
@@ -20,14 +23,12 @@ def encode_ids(backend: tokenizers.Tokenizer, texts: Sequence[str], *, special: 
         raise InputError(f"the tokenizer refused a text: {error}") from error
 
 
-def check_unicode(texts: Sequence[str]) -> None:
-    """Raise for the first text that holds half a surrogate pair, and name its position."""
-    for position, text in enumerate(texts):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
+def check_unicode(texts: Sequence[str], *, first: int = 0) -> None:
+    """Raise for the first text that holds half a surrogate pair, and name its position, counted from `first`."""
+    for position, text in enumerate(texts, start=first):
+        if found := LONE_SURROGATE.search(text):
             raise InputError(
-                f"text {position} is not valid Unicode: a lone surrogate {text[error.start]!r} at character "
-                f"{error.start}; repair it, for example with "
+                f"text {position} is not valid Unicode: a lone surrogate {found.group()!r} at character "
+                f"{found.start()}; repair it, for example with "
                 "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
-            ) from None
+            )

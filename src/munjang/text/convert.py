@@ -27,6 +27,7 @@ SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "merges.txt", *SENTENCEPIECE_FILES)
 BERT_TOKENS = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 ROBERTA_TOKENS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+BERT_LIKE = {"Bert", "DistilBert", "Electra", "MPNet", "MobileBert", "ConvBert", "Funnel"}
 # tokenizer_config.json key -> the field of BertNormalizer that it sets
 BERT_OPTIONS = {
     "do_lower_case": "lowercase",
@@ -86,25 +87,26 @@ def _from_tokenizer_json(path: Path, config: Mapping[str, Any]) -> tokenizers.To
         backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exception for a file it cannot parse
         raise ModelError(f"{path} is damaged or of an unknown kind: {error}; fetch the model again") from error
-    if isinstance(backend.normalizer, normalizers.BertNormalizer):
-        _apply_bert_options(backend, config, path)
+    family = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
+    if family in BERT_LIKE and isinstance(backend.normalizer, normalizers.BertNormalizer):
+        _apply(backend.normalizer, BERT_OPTIONS, config, path)
+    if family == "Roberta" and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+        _apply(backend.pre_tokenizer, {"add_prefix_space": "add_prefix_space"}, config, path)
     return backend
 
 
-def _apply_bert_options(backend: tokenizers.Tokenizer, config: Mapping[str, Any], path: Path) -> None:
+def _apply(component: Any, options: Mapping[str, str], config: Mapping[str, Any], path: Path) -> None:
     """tokenizer_config.json wins over tokenizer.json, as it does in transformers, but not in silence."""
-    if not str(config.get("tokenizer_class", "")).startswith("Bert"):
-        return
-    for key, field in BERT_OPTIONS.items():
-        present = getattr(backend.normalizer, field)
+    for key, field in options.items():
+        present = getattr(component, field)
         if key in config and config[key] != present:
             warnings.warn(
-                f"{path} has {field}={present}, tokenizer_config.json beside it has {key}={config[key]}; "
+                f"{path} has {field}={present}, but tokenizer_config.json beside it has {key}={config[key]}; "
                 "the latter is used, as transformers does",
                 ModelWarning,
                 stacklevel=2,
             )
-            setattr(backend.normalizer, field, config[key])
+            setattr(component, field, config[key])
 
 
 def _from_vocab_txt(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -140,11 +142,11 @@ def _from_byte_level(folder: Path, config: Mapping[str, Any]) -> tokenizers.Toke
     _require(path, vocabulary, [names["cls"], names["sep"]])
     lines = _read_text(folder / "merges.txt").split("\n")
     # the first line may be "#version: 0.2"; every other line is a pair, "#" included
-    pairs = [tuple(line.split(" ")) for line in lines if line.strip() and not line.startswith("#version")]
+    rows = [line.rstrip("\r").split(" ") for line in lines if line.strip() and not line.startswith("#version")]
     prefix_space = bool(config.get("add_prefix_space", False))
     try:
-        model = models.BPE(vocabulary, pairs)
-    except Exception as error:  # as above: the library raises bare Exception
+        model = models.BPE(vocabulary, [(left, right) for left, right in rows])
+    except Exception as error:  # a row that is no pair, and as above: the library raises bare Exception
         raise ModelError(f"{path} and merges.txt do not belong together or are damaged: {error}") from error
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
@@ -179,9 +181,7 @@ def _from_sentencepiece(folder: Path) -> tokenizers.Tokenizer:
         raise ModelError(f"the SentencePiece tokenizer in {folder} cannot be converted: {error}") from error
 
 
-def _add_listed(
-    backend: tokenizers.Tokenizer, folder: Path, config: Mapping[str, Any]
-) -> tokenizers.Tokenizer:
+def _add_listed(backend: tokenizers.Tokenizer, folder: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
     """Add what added_tokens.json and added_tokens_decoder list, in the order of their ids."""
     listed: dict[int, tuple[AddedToken, bool]] = {}
     for text, index in _read_json(folder / "added_tokens.json").items():

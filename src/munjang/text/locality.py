@@ -44,11 +44,11 @@ def locality_of(backend: tokenizers.Tokenizer) -> Locality | None:
     sampling = getattr(model, "dropout", None) or getattr(model, "alpha", None)
     if not isinstance(model, MODELS) or sampling:
         return None
-    splitter, normalizer = _describe(backend.pre_tokenizer), _describe(backend.normalizer)
-    parts = _flatten(normalizer, "normalizers")
+    splitter, normalizer = describe(backend.pre_tokenizer), describe(backend.normalizer)
+    parts = flatten(normalizer, "normalizers")
     if splitter is None or not all(map(_normalizes_locally, parts)):
         return None
-    steps = _flatten(splitter, "pretokenizers")
+    steps = flatten(splitter, "pretokenizers")
     if steps and steps[0]["type"] in SEPARATING and all(map(_splits_locally, steps[1:])):
         return _dropping(backend, parts)
     if len(steps) == 1 and steps[0]["type"] in ("ByteLevel", "Metaspace"):
@@ -95,7 +95,7 @@ def _changes_beside_space(backend: tokenizers.Tokenizer) -> Callable[[str], bool
             for (before, after), (left, right) in zip(frames, around, strict=True)
         )
 
-    return refuses
+    return _unless_ascii(refuses, backend)
 
 
 def _breaks_single_spaces(backend: tokenizers.Tokenizer) -> Callable[[str], bool]:
@@ -109,7 +109,15 @@ def _breaks_single_spaces(backend: tokenizers.Tokenizer) -> Callable[[str], bool
         alone = normalize(word)
         return alone.split() != [alone] or METASPACE in alone or METASPACE in word or changes(word)
 
-    return refuses
+    return _unless_ascii(refuses, backend)
+
+
+def _unless_ascii(refuses: Callable[[str], bool], backend: tokenizers.Tokenizer) -> Callable[[str], bool]:
+    """Spare ASCII words the check where each ASCII character passes it: they are normalised one by one."""
+    parts = flatten(describe(backend.normalizer), "normalizers")
+    if any("String" in part.get("pattern", {}) for part in parts) or any(refuses(chr(c)) for c in range(33, 127)):
+        return refuses
+    return lambda word: not word or (not word.isascii() and refuses(word))
 
 
 def _added_forms(backend: tokenizers.Tokenizer) -> set[str]:
@@ -132,11 +140,11 @@ def _normalizes_locally(part: Mapping[str, Any]) -> bool:
 def _splits_locally(step: Mapping[str, Any]) -> bool:
     """After white space is gone, each piece is split alone; only 'first' asks where in the text a piece stands."""
     if step["type"] == "Metaspace":
-        return step.get("prepend_scheme", "always") != "first"
+        return bool(step.get("prepend_scheme", "always") != "first")
     return step["type"] in PER_PIECE or step["type"] == "ByteLevel"
 
 
-def _describe(component: Any) -> Mapping[str, Any] | None:
+def describe(component: Any) -> Mapping[str, Any] | None:
     """A component's own JSON; `to_str` of the whole backend would write out the vocabulary too."""
     if component is None:
         return None
@@ -144,9 +152,9 @@ def _describe(component: Any) -> Mapping[str, Any] | None:
     return description
 
 
-def _flatten(description: Mapping[str, Any] | None, key: str) -> list[Mapping[str, Any]]:
+def flatten(description: Mapping[str, Any] | None, key: str) -> list[Mapping[str, Any]]:
     if description is None:
         return []
     if description["type"] == "Sequence":
-        return [part for inner in description[key] for part in _flatten(inner, key)]
+        return [part for inner in description[key] for part in flatten(inner, key)]
     return [description]

@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 import tokenizers
+from tokenizers import normalizers
 
 from munjang.errors import InputError, ModelError
 from munjang.text.backend import encode_ids
 from munjang.text.convert import VOCABULARY_FILES, read_folder, token_text
+from munjang.text.locality import describe, flatten
 from munjang.text.ragged import Int32, from_lists, positions, starts_of
 from munjang.text.words import WordPath
 
@@ -68,9 +70,7 @@ class Tokenizer:
         self.max_length = max_length
 
     @classmethod
-    def from_folder(
-        cls, folder: Path, *, max_length: int | None = None, lower_case: bool = False
-    ) -> Tokenizer:
+    def from_folder(cls, folder: Path, *, max_length: int | None = None, lower_case: bool = False) -> Tokenizer:
         """Read tokenizer.json, or build one from the vocabulary files of older checkpoints.
 
         `max_length` wins over the folder's model_max_length, and that over 512.
@@ -79,8 +79,8 @@ class Tokenizer:
         stated = loaded.config.get("model_max_length")
         if max_length is None:
             # 1e30 is how transformers writes "no limit"
-            sane = isinstance(stated, (int, float)) and 0 < stated < 1e6
-            max_length = int(stated) if sane else DEFAULT_MAX_LENGTH
+            sane = isinstance(stated, int | float) and 0 < stated < 1e6
+            max_length = int(stated or 0) if sane else DEFAULT_MAX_LENGTH
         return cls(
             _lower_casing(loaded.backend) if lower_case else loaded.backend,
             max_length=max_length,
@@ -99,9 +99,7 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_str(backend.to_str())
             backend.no_truncation()
             backend.no_padding()
-        return cls(
-            _lower_casing(backend) if lower_case else backend, max_length=max_length, pad_id=pad_id
-        )
+        return cls(_lower_casing(backend) if lower_case else backend, max_length=max_length, pad_id=pad_id)
 
     @property
     def max_length(self) -> int:
@@ -182,9 +180,7 @@ class Tokenizer:
         flat[body] = ids
         return Tokens(flat, framed, truncated, longest)
 
-    def _encode_by_backend(
-        self, texts: Sequence[str], max_length: int, cutter: tokenizers.Tokenizer
-    ) -> Tokens:
+    def _encode_by_backend(self, texts: Sequence[str], max_length: int, cutter: tokenizers.Tokenizer) -> Tokens:
         """For backends whose special tokens do not simply stand around the text."""
         rows = encode_ids(self.backend, texts, special=True)
         longest = max(map(len, rows), default=0)
@@ -194,7 +190,7 @@ class Tokenizer:
         return Tokens(*from_lists(rows), truncated=len(long), longest=longest)
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json, and the vocabulary files it came with."""
+        """Write tokenizer.json and the two JSON files about it, and the vocabulary files that it came with."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / "tokenizer.json"))
@@ -217,10 +213,10 @@ class Tokenizer:
             found["pad_token"] = pad
         if isinstance(unknown := getattr(self.backend.model, "unk_token", None), str):
             found["unk_token"] = unknown
-        if self.prefix:
-            found["cls_token"] = self.backend.id_to_token(self.prefix[0])
-        if self.suffix:
-            found["sep_token"] = self.backend.id_to_token(self.suffix[-1])
+        if self.prefix and (begin := self.backend.id_to_token(self.prefix[0])):
+            found["cls_token"] = begin
+        if self.suffix and (end := self.backend.id_to_token(self.suffix[-1])):
+            found["sep_token"] = end
         for name, value in self._config.items():
             text = token_text(value)
             if name.endswith("_token") and text is not None:
@@ -242,11 +238,12 @@ def _frame_of(backend: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int
 
 
 def _lower_casing(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Lower-case before everything else, as sentence-transformers does for do_lower_case."""
-    lower = tokenizers.normalizers.Lowercase()
-    backend.normalizer = (
-        lower if backend.normalizer is None else tokenizers.normalizers.Sequence([lower, backend.normalizer])
-    )
+    """Lower-case before everything else, as sentence-transformers does for do_lower_case, unless it does so already."""
+    parts = flatten(describe(backend.normalizer), "normalizers")
+    if not any(part["type"] == "Lowercase" for part in parts):
+        lower = normalizers.Lowercase()
+        present = backend.normalizer
+        backend.normalizer = lower if present is None else normalizers.Sequence([lower, present])
     return backend
 
 

@@ -15,16 +15,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import tokenizers
 
 from munjang.errors import InputError
 from munjang.text.backend import check_unicode, encode_ids
 from munjang.text.locality import Locality, locality_of
-from munjang.text.ragged import Int32, Int64, from_lists, positions, starts_of
+from munjang.text.ragged import Int32, from_lists, positions, starts_of
 
+Bools: TypeAlias = npt.NDArray[np.bool_]
 LONGEST_WORD = 64  # characters; longer ones are links and noise, which do not come again
+GROUP = 64  # words that are tokenised together
 MOST_WORDS = 500_000
 MOST_PIECES = 4_000_000
 MARK = "\n"  # begins every text; no printable text holds it
@@ -83,7 +87,7 @@ class _Table:
         if glued:  # a mark with nothing glued to it: an empty text, or one that begins with a space
             self.lengths[BEGIN] = -1
 
-    def add(self, first: int, pieces: Int32, lengths: Int32, marks: np.ndarray) -> None:
+    def add(self, first: int, pieces: Int32, lengths: Int32, marks: Bools) -> None:
         """Store the words numbered from `first` on; a refused word has length -1 and no pieces."""
         sizes = np.maximum(lengths, 0)
         rows = slice(first, first + len(lengths))
@@ -105,7 +109,8 @@ class WordPath:
         # Dropping and uniform tokenizers: the mark is a word of its own. Where the first word of a text differs,
         # the mark is glued to it, so that it has its own place in the table.
         self._mark = MARK if locality.first_differs else MARK + " "
-        self._added = frozenset() if locality.dropping else frozenset(backend.get_added_tokens_decoder())
+        self._added = np.array(sorted(backend.get_added_tokens_decoder()), dtype=np.int32)
+        self._separator = _separator_of(backend)
         self._lock = threading.Lock()
         self._table = _Table(locality.first_differs)
 
@@ -152,39 +157,80 @@ class WordPath:
         begins = np.flatnonzero(marks[numbers])  # [n]: the first word of each text
         sizes = lengths[numbers]  # [words]
         if sizes.min() >= 0:
-            return pieces[positions(starts[numbers], sizes)], np.add.reduceat(sizes, begins)
+            return pieces[positions(starts[numbers], sizes)], np.add.reduceat(sizes, begins, dtype=np.int32)
         refused = np.minimum.reduceat(sizes, begins) < 0  # [n]
         kept = np.repeat(~refused, np.diff(begins, append=len(words)))  # [words]
         known = np.where(kept, sizes, 0)
         ids = pieces[positions(starts[numbers], known)]
-        others = [texts[row] for row in np.flatnonzero(refused)]
-        return _merged(ids, np.add.reduceat(known, begins), refused, encode_ids(self._backend, others, special=False))
+        others = [texts[row] for row in np.flatnonzero(refused).tolist()]
+        return _merged(
+            ids,
+            np.add.reduceat(known, begins, dtype=np.int32),
+            refused,
+            encode_ids(self._backend, others, special=False),
+        )
 
     def _learn(self, table: _Table) -> None:
         """Tokenise the words that were met for the first time. If that fails, the table is of no more use."""
         words, table.numbers.new = table.numbers.new, []
         try:
             firsts = np.fromiter((word[:1] == MARK for word in words), dtype=bool, count=len(words))
-            glued = self._locality.first_differs
-            units = [word[1:] if word[:1] == MARK else " " + word for word in words] if glued else words
-            rows = encode_ids(self._backend, units, special=False)
-            refused = [self._refuses(unit, row) for unit, row in zip(units, rows, strict=True)]
-            pieces, lengths = from_lists([[] if no else row for no, row in zip(refused, rows, strict=True)])
-            lengths[refused] = -1
+            bare = [word[1:] if first else word for word, first in zip(words, firsts, strict=True)]
+            if self._locality.dropping:
+                units = bare
+            else:  # a space belongs to the word after it
+                units = [word if first else " " + word for word, first in zip(bare, firsts, strict=True)]
+            pieces, lengths = self._tokenised(units)
+            refused = self._refused(bare, pieces, lengths)
+            if refused.any():
+                pieces = pieces[np.repeat(~refused, lengths)]
+                lengths[refused] = -1
             table.add(len(table.numbers) - len(words), pieces, lengths, firsts)
         except BaseException:
             self._table = _Table(self._locality.first_differs)
             raise
 
-    def _refuses(self, unit: str, ids: list[int]) -> bool:
-        """Whether this word must be left in its text."""
+    def _tokenised(self, units: list[str]) -> tuple[Int32, Int32]:
+        """Ids and lengths of the units. Groups of them go as one text, a special token between each two.
+
+        The backend tears a text at its special tokens before anything else, so that the units do not touch each
+        other; and one call for many words is much cheaper than one for each.
+        """
+        if self._separator is None:
+            return from_lists(encode_ids(self._backend, units, special=False))
+        content, separator = self._separator
+        groups = [units[at : at + GROUP] for at in range(0, len(units), GROUP)]
+        joined = [content.join(group) + content for group in groups]
+        flat, _ = from_lists(encode_ids(self._backend, joined, special=False))
+        ends = np.flatnonzero(flat == separator)
+        intact = all(text.count(content) == len(group) for text, group in zip(joined, groups, strict=True))
+        if len(ends) != len(units) or not intact:  # a word holds the separator, or part of it
+            return from_lists(encode_ids(self._backend, units, special=False))
+        return flat[flat != separator], (np.diff(ends, prepend=-1) - 1).astype(np.int32)
+
+    def _refused(self, words: list[str], pieces: Int32, lengths: Int32) -> Bools:
+        """Which words must be left in their texts, [words]."""
         refuses = self._locality.refuses
         if refuses is None:
-            return False
-        return refuses(unit[1:] if unit[:1] == " " else unit) or not self._added.isdisjoint(ids)
+            return np.zeros(len(words), dtype=bool)
+        refused = np.fromiter(map(refuses, words), dtype=bool, count=len(words))
+        if not self._locality.dropping:  # the space before or after an added token has its own rules
+            rows = np.repeat(np.arange(len(words)), lengths)
+            refused[rows[np.isin(pieces, self._added)]] = True
+        return refused
 
 
-def _merged(ids: Int32, lengths: Int32, refused: np.ndarray, rows: list[list[int]]) -> tuple[Int32, Int32]:
+def _separator_of(backend: tokenizers.Tokenizer) -> tuple[str, int] | None:
+    """A special token that is matched as it is written, and its id; never the one for unknown words."""
+    unknown = getattr(backend.model, "unk_token", None)
+    for number, token in backend.get_added_tokens_decoder().items():
+        plain = not (token.normalized or token.lstrip or token.rstrip or token.single_word)
+        if token.special and plain and token.content != unknown and "unk" not in token.content.lower():
+            return token.content, number
+    return None
+
+
+def _merged(ids: Int32, lengths: Int32, refused: Bools, rows: list[list[int]]) -> tuple[Int32, Int32]:
     """Put the backend's rows into the places of the refused texts, whose length so far is 0."""
     other_ids, other_lengths = from_lists(rows)
     merged_lengths = lengths.copy()
@@ -196,7 +242,7 @@ def _merged(ids: Int32, lengths: Int32, refused: np.ndarray, rows: list[list[int
     return merged, merged_lengths
 
 
-def _grown(array: np.ndarray, size: int) -> np.ndarray:
+def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     """The array, or a copy with at least twice the room if `size` does not fit."""
     if size <= len(array):
         return array

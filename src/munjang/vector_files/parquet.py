@@ -27,9 +27,10 @@ ROW_GROUP_BYTES = 64 << 20
 
 
 def import_pyarrow(purpose: str) -> Any:
-    """pyarrow with its parquet module, or an error that says how to install it."""
+    """pyarrow with its compute and parquet modules, or an error that says how to install it."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("pyarrow", "parquet", purpose) from error
@@ -54,7 +55,6 @@ class ParquetStore:
         self.layout = "parquet" if keep_texts else "parquet without texts"
 
     def begin(self) -> int:
-        self.clear()
         self._folder.mkdir()
         return 0
 
@@ -130,6 +130,7 @@ class ParquetStore:
         """An Arrow array of the column's type; an error where that would lose something."""
         arrow = self._arrow
         wanted = arrow.string() if name == "text" else self._types.get(name)
+        wanted = None if wanted == arrow.null() else wanted
         rows = f"rows {first:,} to {first + len(values) - 1:,}"
         try:
             array = arrow.array(values, type=wanted if name == "text" else None)
@@ -165,7 +166,7 @@ class ParquetStore:
         joined = 0
         with open(self._joined, "wb") as file:
             with self._arrow.parquet.ParquetWriter(file, schema, use_dictionary=dictionaries or False) as writer:
-                for table in self._row_groups(schema):
+                for table in self._row_groups(schema, rows):
                     writer.write_table(table, row_group_size=table.num_rows)
                     joined += table.num_rows
             file.flush()
@@ -173,10 +174,12 @@ class ParquetStore:
         if joined != rows:
             raise DataError(f"{self._folder} holds {joined:,} rows, {rows:,} were written; {BEGIN_AGAIN}")
 
-    def _row_groups(self, schema: Any) -> Iterator[Any]:
+    def _row_groups(self, schema: Any, rows: int) -> Iterator[Any]:
         """The parts as tables of the final schema, several to a row group."""
         arrow, waiting, size = self._arrow, [], 0
         for part in self._parts():
+            if _first_row(part) >= rows:  # written, but interrupted before it counted
+                break
             table = arrow.ipc.open_file(part.read_bytes()).read_all()
             for place, field in enumerate(schema):
                 if table.schema.field(place).type != field.type:  # all null in this window

@@ -76,7 +76,7 @@ def _read_parquet(path: Path) -> np.ndarray:
             row = 0
             for group in range(file.num_row_groups):
                 for chunk in file.read_row_group(group, columns=["vector"]).column("vector").chunks:
-                    matrix = _matrix(path, chunk, dimension)
+                    matrix = _matrix(arrow, path, chunk, dimension=dimension)
                     if dimension is None:  # plain lists: the first says how long they are
                         dimension = matrix.shape[1]
                         vectors = np.zeros((len(vectors), dimension), np.float32)
@@ -87,12 +87,12 @@ def _read_parquet(path: Path) -> np.ndarray:
     return vectors
 
 
-def _matrix(path: Path, chunk: Any, dimension: int | None) -> np.ndarray:
+def _matrix(arrow: Any, path: Path, chunk: Any, *, dimension: int | None) -> np.ndarray:
     """The vectors of a chunk of lists, [rows, dimension]; their dimension is the first one's where none is given."""
     values = chunk.flatten()
     if chunk.null_count or values.null_count:
         raise DataError(f"{path}: column 'vector' has nulls")
-    lengths = set(chunk.value_lengths().to_pylist())
+    lengths = set(arrow.compute.list_value_length(chunk).to_pylist())
     dimension = dimension if dimension is not None else min(lengths, default=0)
     if lengths - {dimension}:
         raise DataError(f"{path}: the vectors have several lengths: {sorted({dimension, *lengths})}")

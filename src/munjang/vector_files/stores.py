@@ -41,7 +41,7 @@ class Store(Protocol):
     takes_columns: bool
 
     def begin(self) -> int:
-        """Discard what there is and start empty; the number of durable bytes."""
+        """Start empty, after `clear`; the number of durable bytes."""
 
     def was_published(self) -> bool:
         """Whether an earlier run got as far as giving the data their final name."""
@@ -59,7 +59,7 @@ class Store(Protocol):
         """Close open files."""
 
     def clear(self) -> None:
-        """Remove what is not the finished file."""
+        """Remove the unfinished data."""
 
 
 class GrowingFile:
@@ -80,7 +80,6 @@ class GrowingFile:
         raise NotImplementedError
 
     def begin(self) -> int:
-        self.clear()
         self._file = open(self._partial, "w+b", buffering=0)  # noqa: SIM115 (stays open while rows come)
         write_all(self._file, self.header(0))
         os.fsync(self._file.fileno())
@@ -200,23 +199,20 @@ def shortest_decimals(vectors: np.ndarray) -> list[list[float]]:
     """Python floats that print with the fewest digits that still read back as the same float32.
 
     A float32 needs at most nine digits, and every decimal of six survives it. m / 10**k is rounded once, so it is
-    the float that prints as these digits, as long as both are exact: m < 2**53 and k <= 22. This is some three times
-    as fast as asking numpy for each number's text.
+    the float that prints as these digits, as long as both are exact: m < 2**53 and 0 <= k <= 22. This is some three
+    times as fast as asking numpy for each number's text, which is left for sizes that are rare in vectors.
     """
     exact = vectors.astype(np.float64)  # [n, dimension]
     size = np.abs(exact)
-    decade = np.floor(np.log10(size, out=np.zeros_like(size), where=size > 0)).astype(np.int64)
-    result = exact.copy()
-    missing = size > 0
+    usual = (size >= 1e-13) & (size < 1e5)
+    decade = np.floor(np.log10(size, out=np.zeros_like(size), where=usual)).astype(np.int64)  # -13..4
     powers = np.array([float(f"1e{k}") for k in range(23)])
+    result = exact.copy()
     for digits in (9, 8, 7, 6):
-        shift = digits - 1 - decade
-        scale = powers[np.clip(shift, 0, 22)]
+        scale = powers[digits - 1 - decade]
         rounded = np.rint(exact * scale) / scale
-        good = (shift >= 0) & (shift <= 22) & (rounded.astype(np.float32) == vectors)
-        np.copyto(result, rounded, where=good)
-        missing &= ~good
-    for place in np.flatnonzero(missing):  # very large or very small: rare in vectors
+        np.copyto(result, rounded, where=usual & (rounded.astype(np.float32) == vectors))
+    for place in np.flatnonzero(~usual & (size > 0)):
         result.flat[place] = float(str(vectors.flat[place]))
     rows: list[list[float]] = result.tolist()
     return rows

@@ -81,7 +81,7 @@ class VectorWriter:
         vectors: float [len(texts), dimension]. After an error the rows before are safe, and these may be tried again.
         """
         self._check_open()
-        if self._to_skip:
+        if self._to_skip and len(texts):
             raise InputError(f"{self._to_skip:,} rows are done and must be shown to skip() before any are added")
         columns = self._check_rows(self.rows, texts, columns)
         vectors = self._check_vectors(vectors, len(texts))
@@ -116,9 +116,8 @@ class VectorWriter:
         except BaseException:
             self.close()
             raise
-        with contextlib.suppress(OSError):  # the output is whole; the next run removes what is left
-            self._store.clear()
-            _progress_path(self._target).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the output is whole, whatever is left beside it
+            _discard(self._target, self._store)
         self._shut()
         return self.path
 
@@ -128,8 +127,7 @@ class VectorWriter:
             return
         if self._progress.rows == 0:  # nothing to keep
             with contextlib.suppress(OSError):
-                _progress_path(self._target).unlink(missing_ok=True)
-                self._store.clear()
+                _discard(self._target, self._store)
         self._shut()
 
     def __enter__(self) -> VectorWriter:
@@ -227,9 +225,8 @@ def _begin_or_resume(path: Path, begun: Progress, store: Store) -> Progress:
     target = _real(path)
     record = _progress_path(target)
     earlier = None if begun.replaces else load_progress(record, path)
-    if earlier is not None and store.was_published():
-        store.clear()  # killed between naming the finished file and tidying up
-        record.unlink()
+    if earlier is None or store.was_published():  # published: killed after naming the finished file
+        _discard(target, store)
         earlier = None
     if target.exists() and not begun.replaces and (earlier is None or not earlier.replaces):
         raise DataError(f"{path} is there already, finished; {BEGIN_AGAIN}")
@@ -237,12 +234,18 @@ def _begin_or_resume(path: Path, begun: Progress, store: Store) -> Progress:
         earlier.check_same_run(begun, path)
         store.resume(earlier)
         return earlier
-    # The old record must be gone before the data it speaks of are touched.
-    record.unlink(missing_ok=True)
-    sync_folder(target.parent)
     progress = replace(begun, bytes=store.begin())
     progress.save(record)
     return progress
+
+
+def _discard(target: Path, store: Store) -> None:
+    """Remove an unfinished output. The record goes first, while the data it speaks of are whole."""
+    record = _progress_path(target)
+    record.unlink(missing_ok=True)
+    record.with_name(record.name + ".tmp").unlink(missing_ok=True)
+    sync_folder(target.parent)
+    store.clear()
 
 
 def _store(target: Path, dimension: int, *, fingerprint: str, keep_texts: bool) -> Store:

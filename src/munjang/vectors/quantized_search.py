@@ -96,10 +96,15 @@ def top_k_binary(
 
 
 def _nearest_bits(queries: Rows, corpus: Rows, k: int, *, device: torch.device, memory_mb: float) -> Tensor:
-    """The k rows of least Hamming distance, `[q, k]`."""
+    """The k rows of least Hamming distance, `[q, k]`.
+
+    Distances are few and rows are many, so nearly every boundary is tied, and settling ties costs four times the
+    distances. Distance and index in one number (whole, below 2^53) leave no ties.
+    """
     import torch
 
-    tiles = plan(memory_mb, dimension=corpus.dimension, k=k, itemsize=4)
+    wide = torch.float32 if device.type == "mps" else torch.float64  # without float64, ties may fall otherwise
+    tiles = plan(memory_mb, dimension=corpus.dimension, k=k, itemsize=wide.itemsize)
     dtype = float_dtype(queries)
 
     def read(columns: slice) -> Tensor:
@@ -107,10 +112,11 @@ def _nearest_bits(queries: Rows, corpus: Rows, k: int, *, device: torch.device, 
 
     def score(rows: slice, columns: slice, block: Tensor) -> Tensor:
         bits = pack_signs(queries.read_finite(rows, dtype=dtype, device=device))
-        return -hamming(bits, block, corpus.dimension).to(torch.float32)
+        distances = hamming(bits, block, corpus.dimension).to(wide)
+        return -(distances * corpus.count + torch.arange(columns.start, columns.stop, device=device))
 
     shape = (queries.count, corpus.count)
-    return scan(read, score, shape=shape, k=k, tiles=tiles, device=device, dtype=torch.float32)[1]
+    return scan(read, score, shape=shape, k=k, tiles=tiles, device=device, dtype=wide)[1]
 
 
 def _rescored(

@@ -112,7 +112,8 @@ def row_scores(left: Tensor, right: Tensor, kind: Similarity) -> Tensor:  # [...
     if kind == "manhattan":
         return -(left - right).abs().sum(dim=-1)
     if kind == "euclidean":
-        return -torch.linalg.vector_norm(_wide(left - right), dim=-1).to(left.dtype)
+        distances: Tensor = torch.linalg.vector_norm(_wide(left - right), dim=-1)
+        return -distances.to(left.dtype)
     return (left * right).sum(dim=-1)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BlockT = TypeVar("BlockT")
-GROUP = 32  # neighbouring scores that `best` first looks at as one
 COPIES = 7  # a number in a tile costs at most this many: as read, as float, normalised, masks, working copies
 
 
@@ -107,8 +106,9 @@ def nearest(
             if hold:
                 held[rows.start] = ready
         tile = matrix_scores(ready, block, kind)
-        if exclude_self:
-            same = torch.arange(max(rows.start, columns.start), min(rows.stop, columns.stop), device=device)
+        first, last = max(rows.start, columns.start), min(rows.stop, columns.stop)
+        if exclude_self and first < last:
+            same = torch.arange(first, last, device=device)
             tile[same - rows.start, same - columns.start] = -torch.inf
         return tile
 
@@ -148,25 +148,11 @@ def scan(
     return scores, indices
 
 
-def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:  # [n, m] -> [n, k], [n, k]
-    """Return the k best scores of each row and where they stand: best first, equals in order of position.
-
-    A top-k over all scores costs a third of the matrix product that made them. The k best lie in the k groups
-    of neighbours with the greatest maxima (every other group has k better scores before it), so only these
-    groups are searched: the maxima cost a tenth.
-    """
+def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:  # [n, m] -> [n, min(k, m)] twice
+    """Return the k best scores of each row and where they stand: best first, equals in order of position."""
     import torch
 
-    groups = scores.shape[1] // GROUP
-    if groups >= 8 * k:
-        grouped = groups * GROUP
-        leading = _positions(scores[:, :grouped].reshape(-1, groups, GROUP).amax(dim=2), k)
-        inside = torch.arange(GROUP, device=scores.device)
-        rest = torch.arange(grouped, scores.shape[1], device=scores.device).expand(scores.shape[0], -1)
-        candidates = torch.cat(((leading[:, :, None] * GROUP + inside).flatten(1), rest), dim=1)
-        positions = candidates.gather(1, _positions(scores.gather(1, candidates), k))
-    else:
-        positions = _positions(scores, k)
+    positions = _positions(scores, k)
     order = torch.sort(scores.gather(1, positions), dim=1, descending=True, stable=True)
     return order.values, positions.gather(1, order.indices)
 

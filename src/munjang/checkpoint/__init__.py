@@ -1,0 +1,9 @@
+"""Models on disk: `resolve` finds one, `read` takes it apart, `write` saves it. Nothing else knows these formats."""
+
+from munjang.checkpoint.hub import resolve
+from munjang.checkpoint.parts import ModelParts
+from munjang.checkpoint.read import read
+from munjang.checkpoint.words import static_from_words
+from munjang.checkpoint.write import write
+
+__all__ = ["ModelParts", "read", "resolve", "static_from_words", "write"]

@@ -1,0 +1,195 @@
+"""The small JSON files of a saved sentence-transformers model, of every release from 2.0 to 6.x, as typed values.
+
+modules.json                          which modules, in which order, in which folders
+sentence_bert_config.json and kin     max_seq_length, do_lower_case
+1_Pooling/config.json                 six booleans (up to 5.x) or pooling_mode (6.x)
+2_Dense/config.json                   shapes and activation
+config_sentence_transformers.json     prompts, similarity, truncate_dim
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from munjang.checkpoint.files import read_json, read_object
+from munjang.errors import ModelError
+from munjang.nn.pooling import Pooling
+from munjang.types import PoolingMode, Similarity
+
+BODIES = ("Transformer", "StaticEmbedding")
+HEADS = ("Dense", "Normalize", "LayerNorm", "Dropout")
+KNOWN = (*BODIES, "Pooling", *HEADS)
+
+TRANSFORMER_CONFIGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+
+# Both in the order in which sentence-transformers concatenates.
+LEGACY_POOLING: dict[str, PoolingMode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weighted_mean",
+    "pooling_mode_lasttoken": "last",
+}
+POOLING_NAMES: dict[str, PoolingMode] = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last",
+}
+_SIMILARITIES: dict[str, Similarity] = {
+    "cosine": "cosine",
+    "dot": "dot",
+    "dot_product": "dot",
+    "euclidean": "euclidean",
+    "manhattan": "manhattan",
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One entry of modules.json."""
+
+    kind: str  # the class name, without its package
+    folder: Path
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """sentence_bert_config.json."""
+
+    max_length: int | None = None
+    lower_case: bool = False
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """config_sentence_transformers.json."""
+
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity: Similarity = "cosine"
+    truncate_dim: int | None = None
+    model_type: str | None = None
+
+
+def read_modules(folder: Path) -> list[Module] | None:
+    """The modules in order, or None where the folder has no modules.json."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return None
+    entries = read_json(path)
+    if not isinstance(entries, list) or not entries:
+        raise ModelError(f"{path} must hold a list of modules, got {type(entries).__name__}")
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+            raise ModelError(f"{path}: every module needs a 'type', got {entry!r}")
+    if all(isinstance(entry.get("idx"), int) for entry in entries):
+        entries = sorted(entries, key=lambda entry: int(entry["idx"]))
+    modules = [Module(entry["type"].rpartition(".")[2], _inside(folder, entry, path)) for entry in entries]
+    unknown = [entry["type"] for entry, module in zip(entries, modules, strict=True) if module.kind not in KNOWN]
+    if unknown:
+        raise ModelError(f"{path} has modules that are not known here: {', '.join(unknown)}; known: {', '.join(KNOWN)}")
+    _check_order([module.kind for module in modules], path)
+    return modules
+
+
+def _inside(folder: Path, entry: dict[str, Any], path: Path) -> Path:
+    relative = str(entry.get("path") or "")
+    pure = PurePosixPath(relative.replace("\\", "/"))
+    if pure.is_absolute() or ".." in pure.parts:
+        raise ModelError(f"{path}: a module's path must lie inside the model, got {relative!r}")
+    return folder / pure
+
+
+def _check_order(kinds: list[str], path: Path) -> None:
+    """One body first, then at most one Pooling, then heads."""
+    rest = kinds[2:] if kinds[1:2] == ["Pooling"] else kinds[1:]
+    if kinds[0] not in BODIES or any(kind not in HEADS for kind in rest):
+        raise ModelError(
+            f"{path}: expected {' or '.join(BODIES)}, then Pooling, then {', '.join(HEADS)} in any order; "
+            f"got {', '.join(kinds)}"
+        )
+    if kinds[0] == "StaticEmbedding" and "Pooling" in kinds:
+        raise ModelError(f"{path}: StaticEmbedding averages by itself and takes no Pooling after it")
+
+
+def read_transformer_config(folder: Path) -> TransformerConfig:
+    """The first of sentence_*_config.json that is there."""
+    path = next((folder / name for name in TRANSFORMER_CONFIGS if (folder / name).is_file()), None)
+    if path is None:
+        return TransformerConfig()
+    config = read_object(path)
+    task = config.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise ModelError(f"{path}: transformer_task must be 'feature-extraction' for a sentence encoder, got {task!r}")
+    length = config.get("max_seq_length")
+    for key in ("tokenizer_args", "processor_kwargs"):
+        nested = config.get(key)
+        if length is None and isinstance(nested, dict):
+            length = nested.get("model_max_length")
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+        raise ModelError(f"{path}: max_seq_length must be a positive whole number or null, got {length!r}")
+    return TransformerConfig(length, bool(config.get("do_lower_case", False)))
+
+
+def read_pooling(folder: Path, hidden: int) -> Pooling:
+    """1_Pooling/config.json, both generations."""
+    path = folder / "config.json"
+    config = read_object(path, required=True)
+    width = config.get("embedding_dimension", config.get("word_embedding_dimension", hidden))
+    if width != hidden:
+        raise ModelError(
+            f"{path} says the body gives {width} values per token, but it gives {hidden}: "
+            "the pooling and the body do not belong together"
+        )
+    include_prompt = bool(config.get("include_prompt", True))
+    named = config.get("pooling_mode")
+    if named is not None:
+        names = [named] if isinstance(named, str) else named
+        unknown = (
+            [name for name in names if str(name).lower() not in POOLING_NAMES] if isinstance(names, list) else names
+        )
+        if unknown or not names:
+            raise ModelError(
+                f"{path}: pooling_mode must be one or several of {', '.join(POOLING_NAMES)}, got {named!r}"
+            )
+        return Pooling(tuple(POOLING_NAMES[name.lower()] for name in names), include_prompt)
+    # Mean is what sentence-transformers takes where no boolean is set.
+    modes = tuple(mode for key, mode in LEGACY_POOLING.items() if config.get(key)) or ("mean",)
+    return Pooling(modes, include_prompt)
+
+
+def read_model_config(folder: Path) -> ModelConfig:
+    """config_sentence_transformers.json; defaults where it is not there."""
+    path = folder / "config_sentence_transformers.json"
+    config = read_object(path)
+    prompts = config.get("prompts") or {}
+    if not isinstance(prompts, dict) or any(not isinstance(text, str | None) for text in prompts.values()):
+        raise ModelError(f"{path}: 'prompts' must map names to texts, got {prompts!r}")
+    default = config.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ModelError(
+            f"{path}: default_prompt_name {default!r} is not among the prompts ({', '.join(prompts) or 'none'})"
+        )
+    similarity = config.get("similarity_fn_name") or "cosine"
+    if similarity not in _SIMILARITIES:
+        raise ModelError(f"{path}: similarity_fn_name must be one of {', '.join(_SIMILARITIES)}, got {similarity!r}")
+    dimension = config.get("truncate_dim")
+    if dimension is not None and (isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1):
+        raise ModelError(f"{path}: truncate_dim must be a positive whole number or null, got {dimension!r}")
+    kind = config.get("model_type")
+    return ModelConfig(
+        {str(name): text or "" for name, text in prompts.items()},
+        default,
+        _SIMILARITIES[similarity],
+        dimension,
+        kind if isinstance(kind, str) else None,
+    )

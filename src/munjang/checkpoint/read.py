@@ -1,0 +1,295 @@
+"""A model folder to `ModelParts`: what sentence-transformers 2.x to 6.x, transformers or model2vec saved.
+
+    modules.json -> body (config.json, weights, tokenizer) -> pooling -> heads -> prompts and similarity
+
+Whatever does not fit together is an error that names the file; whatever had to be assumed is a note. No code that lies
+beside a model is ever run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from munjang.checkpoint import layout
+from munjang.checkpoint.files import contents, read_object
+from munjang.checkpoint.parts import ModelBody, ModelParts
+from munjang.checkpoint.static import read_static
+from munjang.checkpoint.swap import repair
+from munjang.checkpoint.unfilled import unfilled
+from munjang.checkpoint.weights import load_weights, weight_files
+from munjang.errors import InputError, ModelError, ModelNotFoundError
+from munjang.nn.bodies import StaticEmbedding, TransformersBody
+from munjang.nn.encoder import Encoder
+from munjang.nn.families import Family, Names, family_of, from_theirs
+from munjang.nn.heads import Dense, Normalize, VectorNorm
+from munjang.nn.pooling import Pooling
+from munjang.text.convert import VOCABULARY_FILES
+from munjang.text.tokenizer import Tokenizer
+from munjang.types import PoolingMode
+
+Modes = PoolingMode | Sequence[PoolingMode]
+
+
+def read(folder: Path, *, pooling: Modes | None = None, max_length: int | None = None) -> ModelParts:
+    """Take a saved model apart. `pooling` and `max_length` win over what was saved."""
+    folder = Path(folder)
+    repair(folder)
+    if not folder.is_dir():
+        raise ModelNotFoundError(f"there is no model folder {folder}")
+    notes: list[str] = []
+    modules = layout.read_modules(folder) or _assumed(folder, notes)
+    saved = layout.read_model_config(folder)
+    if saved.model_type not in (None, "SentenceTransformer"):
+        notes.append(f"saved as a {saved.model_type}, not as a sentence encoder: only its body is used")
+    first, rest = modules[0], modules[1:]
+    body, tokenizer, config, leftover = _read_body(first, max_length, notes)
+    pooled = _pooling(body, rest, pooling, notes)
+    heads, dimension = _read_heads(rest, pooled.dimension(body.hidden), notes)
+    truncate = saved.truncate_dim
+    if truncate is not None and truncate > dimension:
+        notes.append(f"truncate_dim {truncate} is more than the model's {dimension} dimensions and has no effect")
+        truncate = None
+    return ModelParts(
+        body=body.eval(),
+        tokenizer=tokenizer,
+        pooling=pooled,
+        heads=heads.eval(),
+        hf_config=config,
+        prompts=saved.prompts,
+        default_prompt_name=saved.default_prompt_name,
+        similarity=saved.similarity,
+        truncate_dim=truncate,
+        leftover=leftover,
+        notes=notes,
+        source=_source(folder),
+    )
+
+
+def _assumed(folder: Path, notes: list[str]) -> list[layout.Module]:
+    """The modules of a folder without modules.json: a body alone."""
+    config = read_object(folder / "config.json")
+    if config.get("model_type") == "model2vec":
+        normalize = [layout.Module("Normalize", folder)] if config.get("normalize") else []
+        return [layout.Module("StaticEmbedding", folder), *normalize]
+    return [layout.Module("Transformer", folder)]
+
+
+def _source(folder: Path) -> str:
+    """Where a folder came from: a snapshot in the hub's cache is named by its id and revision."""
+    parts = folder.absolute().parts
+    if len(parts) >= 3 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
+        return f"{parts[-3].removeprefix('models--').replace('--', '/')}@{parts[-1]}"
+    return str(folder)
+
+
+def _read_body(
+    module: layout.Module, max_length: int | None, notes: list[str]
+) -> tuple[ModelBody, Tokenizer, dict[str, object], dict[str, Tensor]]:
+    folder = module.folder
+    if not folder.is_dir():
+        raise ModelError(f"modules.json names {folder} for {module.kind}, but there is no such folder")
+    if module.kind == "StaticEmbedding":
+        body, tokenizer = read_static(folder, max_length=max_length)
+        return body, tokenizer, {}, {}
+    config = _hf_config(folder)
+    family = family_of(config)
+    transformer, leftover = _read_foreign(folder) if family is None else _read_family(folder, config, family)
+    tokenizer = _read_tokenizer(folder, transformer, max_length, notes)
+    return transformer, tokenizer, config, leftover
+
+
+def _hf_config(folder: Path) -> dict[str, Any]:
+    if not (folder / "config.json").is_file():
+        if (folder / "adapter_config.json").is_file():
+            weight_files(folder)  # says that an adapter alone is no model
+        raise ModelError(f"{folder} has no config.json, so it is not a model folder; {contents(folder)}")
+    config = read_object(folder / "config.json")
+    custom = config.get("auto_map")
+    if isinstance(custom, dict) and "AutoModel" in custom:
+        raise ModelError(
+            f"{folder / 'config.json'} asks for code of its own ({custom['AutoModel']!r}): code beside a model is "
+            "never run here. Choose a model of a known architecture, or convert this one"
+        )
+    if not isinstance(config.get("model_type"), str):
+        raise ModelError(f"{folder / 'config.json'} has no 'model_type', which says what kind of model it is")
+    return config
+
+
+def _read_foreign(folder: Path) -> tuple[TransformersBody, dict[str, Tensor]]:
+    """A body that only `transformers` runs."""
+    weight_files(folder)
+    return TransformersBody.load(folder), {}
+
+
+def _read_family(folder: Path, config: Mapping[str, object], family: Family) -> tuple[Encoder, dict[str, Tensor]]:
+    """A body that the packed encoder runs, built without ever being initialised at random."""
+    settings = family.read(config)
+    names = family.names(settings)
+    with unfilled():
+        encoder = Encoder(settings)
+    expected = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
+    state = load_weights(folder)
+    _check_shapes(state, names, expected, folder)
+    ours, left = from_theirs(state, names, source=str(folder))
+    encoder.load_state_dict(ours, assign=True)
+    return encoder, {name: tensor for name, tensor in left.items() if name.startswith("pooler.")}
+
+
+def _check_shapes(state: Mapping[str, Tensor], names: Names, expected: Mapping[str, torch.Size], folder: Path) -> None:
+    """Every weight that is there has the shape that config.json asks for."""
+    word = names["embeddings.word.weight"]
+    assert isinstance(word, str)
+    prefix = min((name for name in state if name.endswith(word)), key=len, default=word).removesuffix(word)
+    for ours, theirs in names.items():
+        parts = (theirs,) if isinstance(theirs, str) else theirs
+        wanted = [expected[ours][0] // len(parts), *expected[ours][1:]]
+        for part in parts:
+            for name in (prefix + part, prefix + _old(part)):
+                if name in state and list(state[name].shape) != wanted:
+                    raise ModelError(
+                        f"{folder}: the weight {name!r} has shape {list(state[name].shape)}, but config.json asks for "
+                        f"{wanted}: the weights and config.json do not belong together"
+                    )
+
+
+def _old(name: str) -> str:
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+
+def _read_tokenizer(folder: Path, body: Encoder | TransformersBody, asked: int | None, notes: list[str]) -> Tokenizer:
+    if not any((folder / name).is_file() for name in ("tokenizer.json", *VOCABULARY_FILES)):
+        raise ModelError(f"{folder} has no tokenizer (tokenizer.json or a vocabulary); {contents(folder)}")
+    saved = layout.read_transformer_config(folder)
+    tokenizer = Tokenizer.from_folder(folder)
+    if saved.lower_case and not lower_cases(tokenizer):
+        tokenizer = Tokenizer.from_folder(folder, lower_case=True)
+    rows = body.config.vocab_size
+    if tokenizer.vocab_size > rows:
+        raise ModelError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model's embedding only {rows} rows: "
+            "they do not belong together"
+        )
+    stated = asked or saved.max_length or _stated_length(folder)
+    limit = body.max_positions
+    if stated is None:
+        stated = limit if limit < 1_000_000 else tokenizer.max_length
+    elif stated > limit and asked:
+        raise InputError(f"max_length must be at most {limit} (the model's positions), got {asked}")
+    elif stated > limit and saved.max_length:
+        notes.append(f"max_seq_length {stated} is more than the model's {limit} positions: {limit} is used")
+    tokenizer.max_length = min(stated, limit)
+    return tokenizer
+
+
+def lower_cases(tokenizer: Tokenizer) -> bool:
+    """Whether lower-casing stands before everything else the tokenizer does, as do_lower_case puts it there."""
+    if tokenizer.backend.normalizer is None:
+        return False
+    first = json.loads(tokenizer.backend.normalizer.__getstate__())
+    if first["type"] == "Sequence":
+        first = next(iter(first["normalizers"]), {"type": ""})
+    return bool(first["type"] == "Lowercase")
+
+
+def _stated_length(folder: Path) -> int | None:
+    """model_max_length, unless it is the huge number by which transformers says 'no limit'."""
+    value = read_object(folder / "tokenizer_config.json").get("model_max_length")
+    return int(value) if isinstance(value, int | float) and 0 < value < 1_000_000 else None
+
+
+def _pooling(body: ModelBody, rest: list[layout.Module], asked: Modes | None, notes: list[str]) -> Pooling:
+    """The saved pooling, the one asked for, or mean."""
+    module = next((module for module in rest if module.kind == "Pooling"), None)
+    saved = None if module is None else layout.read_pooling(module.folder, body.hidden)
+    if isinstance(body, StaticEmbedding):
+        saved = Pooling()
+    if asked is not None:
+        modes = (asked,) if isinstance(asked, str) else tuple(asked)
+        chosen = Pooling(modes, True if saved is None else saved.include_prompt)
+        if saved is not None and saved.modes != chosen.modes:
+            notes.append(f"pooling {_words(chosen)} was asked for; the model was saved with {_words(saved)}")
+        return chosen
+    if saved is None:
+        notes.append("the model does not say how to pool: mean pooling is assumed (pooling= chooses another)")
+    return saved or Pooling()
+
+
+def _words(pooling: Pooling) -> str:
+    return "+".join(pooling.modes)
+
+
+def _read_heads(modules: list[layout.Module], dimension: int, notes: list[str]) -> tuple[nn.ModuleList, int]:
+    """Dense, Normalize and LayerNorm in order, and the dimension that leaves."""
+    heads = nn.ModuleList()
+    for module in modules:
+        if module.kind == "Normalize":
+            _check_input(read_object(module.folder / "config.json"), module)
+            heads.append(Normalize())
+        elif module.kind == "Dense":
+            dense = _read_dense(module, dimension)
+            dimension = dense.dimension
+            heads.append(dense)
+        elif module.kind == "LayerNorm":
+            heads.append(_read_norm(module, dimension))
+        elif module.kind == "Dropout":
+            notes.append("its Dropout module has no effect on vectors and is left out")
+    return heads, dimension
+
+
+def _check_input(config: Mapping[str, object], module: layout.Module) -> None:
+    for key in ("module_input_name", "module_output_name"):
+        name = config.get(key) or "sentence_embedding"
+        if name != "sentence_embedding":
+            raise ModelError(
+                f"{module.folder / 'config.json'}: {key} is {name!r}; {module.kind} is known here only over "
+                "'sentence_embedding'"
+            )
+
+
+def _read_dense(module: layout.Module, dimension: int) -> Dense:
+    path = module.folder / "config.json"
+    config = read_object(path, required=True)
+    _check_input(config, module)
+    if config.get("use_residual"):
+        raise ModelError(f"{path}: a Dense module with use_residual is not known here")
+    enters, leaves = config.get("in_features"), config.get("out_features")
+    if not isinstance(leaves, int) or leaves < 1:
+        raise ModelError(f"{path}: out_features must be a positive whole number, got {leaves!r}")
+    if enters != dimension:
+        raise ModelError(f"{path}: in_features is {enters!r}, but what comes before it gives {dimension} values")
+    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    with unfilled():
+        dense = Dense(dimension, leaves, bias=bool(config.get("bias", True)), activation=activation)
+    _fill(dense, load_weights(module.folder), module.folder)
+    return dense
+
+
+def _read_norm(module: layout.Module, dimension: int) -> VectorNorm:
+    path = module.folder / "config.json"
+    stated = read_object(path, required=True).get("dimension")
+    if stated != dimension:
+        raise ModelError(f"{path}: dimension is {stated!r}, but what comes before it gives {dimension} values")
+    with unfilled():
+        norm = VectorNorm(dimension)
+    weights = load_weights(module.folder)
+    _fill(norm, {name.removeprefix("norm."): tensor for name, tensor in weights.items()}, module.folder)
+    return norm
+
+
+def _fill(head: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Put a head's weights in, each there and of its shape."""
+    for name, wanted in head.state_dict().items():
+        if name not in weights:
+            raise ModelError(f"{folder} lacks the weight {name!r}; it has {', '.join(sorted(weights))}")
+        if weights[name].shape != wanted.shape:
+            raise ModelError(
+                f"{folder}: the weight {name!r} has shape {list(weights[name].shape)}, but config.json asks for "
+                f"{list(wanted.shape)}"
+            )
+    head.load_state_dict({name: weights[name] for name in head.state_dict()}, assign=True)

@@ -1,0 +1,215 @@
+"""`ModelParts` to a model folder that every sentence-transformers release from 2.3 to 6.x reads, to the same vectors.
+
+Types in modules.json are `sentence_transformers.models.*`, pooling is written as booleans, as the oldest releases want
+it, and by name, as the newest do; keys that an older release would stumble over are written only where they say
+something. Everything is written aside first (`swap`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from munjang.checkpoint.card import model_card
+from munjang.checkpoint.files import read_object
+from munjang.checkpoint.layout import LEGACY_POOLING, POOLING_NAMES
+from munjang.checkpoint.parts import ModelParts
+from munjang.checkpoint.read import lower_cases
+from munjang.checkpoint.static import ENDLESS
+from munjang.checkpoint.swap import replace_folder
+from munjang.errors import InputError, ModelError
+from munjang.nn.bodies import StaticEmbedding, TransformersBody
+from munjang.nn.encoder import Encoder
+from munjang.nn.families import family_of, to_theirs
+from munjang.nn.heads import Dense, Normalize, VectorNorm
+from munjang.nn.pooling import Pooling
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_ARCHITECTURES = {
+    "bert": "BertModel",
+    "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
+    "camembert": "CamembertModel",
+    "electra": "ElectraModel",
+    "albert": "AlbertModel",
+    "distilbert": "DistilBertModel",
+    "mpnet": "MPNetModel",
+    "modernbert": "ModernBertModel",
+}
+# The oldest releases know these four; a key they do not know they refuse.
+_ALWAYS = tuple(LEGACY_POOLING)[:4]
+_DROPPED = ("auto_map", "_name_or_path", "dtype")  # of config.json: true of the model it was, not of the one saved
+
+
+def write(parts: ModelParts, folder: Path, *, dtype: torch.dtype = torch.float32, card: str | None = None) -> None:
+    """Save a model, whole or not at all. `card` replaces the README.md that is written otherwise."""
+    if dtype not in _DTYPES:
+        raise InputError(f"a model is saved as float32, float16 or bfloat16, got {dtype}")
+    replace_folder(Path(folder), lambda aside: _fill(parts, aside, dtype, card or model_card(parts, Path(folder).name)))
+
+
+def _fill(parts: ModelParts, folder: Path, dtype: torch.dtype, card: str) -> None:
+    static = isinstance(parts.body, StaticEmbedding)
+    modules = [("StaticEmbedding", "0_StaticEmbedding") if static else ("Transformer", "")]
+    if static:
+        _write_static(parts, folder / modules[0][1], dtype)
+    else:
+        _write_transformer(parts, folder, dtype)
+        modules.append(("Pooling", "1_Pooling"))
+        (folder / "1_Pooling").mkdir()
+        _write_json(folder / "1_Pooling" / "config.json", pooling_config(parts.pooling, parts.body.hidden))
+    for head in parts.heads:
+        kind = {Dense: "Dense", Normalize: "Normalize", VectorNorm: "LayerNorm"}.get(type(head))
+        if kind is None:
+            raise ModelError(f"a head of type {type(head).__name__} has no form on disk")
+        modules.append((kind, f"{len(modules)}_{kind}"))
+        (folder / modules[-1][1]).mkdir()
+        _write_head(head, folder / modules[-1][1])
+    _write_json(
+        folder / "modules.json",
+        [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (kind, path) in enumerate(modules)
+        ],
+    )
+    _write_json(folder / "config_sentence_transformers.json", _model_config(parts))
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def pooling_config(pooling: Pooling, hidden: int) -> dict[str, Any]:
+    """1_Pooling/config.json for all releases; an order that booleans cannot say is written for 6.x alone."""
+    names = {mode: name for name, mode in POOLING_NAMES.items()}
+    config: dict[str, Any] = {"word_embedding_dimension": hidden}
+    canonical = [mode for mode in LEGACY_POOLING.values() if mode in pooling.modes]
+    if list(pooling.modes) == canonical:
+        for key, mode in LEGACY_POOLING.items():
+            if key in _ALWAYS or mode in pooling.modes:
+                config[key] = mode in pooling.modes
+        # Older releases take a name but no list of them, and the oldest do not take this name.
+        if len(canonical) == 1 and canonical[0] != "mean_sqrt_len":
+            config["pooling_mode"] = names[canonical[0]]
+    else:
+        config["pooling_mode"] = [names[mode] for mode in pooling.modes]
+    if not pooling.include_prompt:
+        config["include_prompt"] = False
+    return config
+
+
+def _model_config(parts: ModelParts) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        # What the schema is, not what wrote it: a number that no release takes for newer than itself.
+        "__version__": {"sentence_transformers": "2.3.0", "transformers": "4.36.0", "pytorch": "2.1.0"},
+        "model_type": "SentenceTransformer",
+        "prompts": parts.prompts,
+        "default_prompt_name": parts.default_prompt_name,
+        "similarity_fn_name": parts.similarity,
+    }
+    if parts.truncate_dim is not None:
+        config["truncate_dim"] = parts.truncate_dim
+    return config
+
+
+def _write_head(head: nn.Module, folder: Path) -> None:
+    if isinstance(head, Dense):
+        linear, name = head.linear, head.activation
+        _write_json(
+            folder / "config.json",
+            {
+                "in_features": linear.in_features,
+                "out_features": linear.out_features,
+                "bias": linear.bias is not None,
+                "activation_function": f"torch.nn.modules.{_place(name)}.{name}",
+            },
+        )
+        _write_weights(folder, head.state_dict(), torch.float32)
+    elif isinstance(head, VectorNorm):
+        _write_json(folder / "config.json", {"dimension": head.dimension})
+        _write_weights(folder, {f"norm.{name}": tensor for name, tensor in head.state_dict().items()}, torch.float32)
+
+
+def _place(activation: str) -> str:
+    return "linear" if activation == "Identity" else "activation"
+
+
+def _write_static(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
+    if parts.pooling.modes != ("mean",):
+        raise ModelError(f"a static model is saved with mean pooling only, got {'+'.join(parts.pooling.modes)}")
+    folder.mkdir()
+    _write_weights(folder, parts.body.state_dict(), dtype)
+    parts.tokenizer.save(folder)
+    limit = parts.tokenizer.max_length
+    if limit < ENDLESS:
+        # sentence-transformers knows no max_seq_length here, but does what tokenizer.json says.
+        path = folder / "tokenizer.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["truncation"] = {"direction": "Right", "max_length": limit, "strategy": "LongestFirst", "stride": 0}
+        _write_json(path, content)
+
+
+def _write_transformer(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
+    if isinstance(parts.body, TransformersBody):
+        _write_foreign(parts.body, parts, folder, dtype)
+    else:
+        assert isinstance(parts.body, Encoder)
+        _write_encoder(parts.body, parts, folder, dtype)
+    parts.tokenizer.save(folder)
+    _write_json(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": parts.tokenizer.max_length, "do_lower_case": lower_cases(parts.tokenizer)},
+    )
+
+
+def _write_encoder(body: Encoder, parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
+    family = family_of(parts.hf_config)
+    if family is None:
+        raise ModelError("the model has no config.json of a known family, so its weights have no names on disk")
+    rows = body.embeddings.word.weight.shape[0]
+    config = {key: value for key, value in parts.hf_config.items() if key not in _DROPPED}
+    config |= {"architectures": [_ARCHITECTURES[family.name]], "vocab_size": rows, "torch_dtype": _name(dtype)}
+    _write_json(folder / "config.json", config)
+    theirs = to_theirs(body.state_dict(), family.names(body.config))
+    _write_weights(folder, theirs | parts.leftover, dtype)
+
+
+def _write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
+    config = {key: value for key, value in parts.hf_config.items() if key not in _DROPPED}
+    state = body.model.state_dict()
+    if config.get("is_encoder_decoder"):
+        # Only the encoder is held. Under these names both the whole model and the encoder alone find it.
+        words = body.model.get_input_embeddings().weight
+        state = {f"encoder.{name}": tensor for name, tensor in state.items()} | {"shared.weight": words.detach().clone()}
+        config["architectures"] = ["T5EncoderModel"] if config.get("model_type") == "t5" else config.get("architectures")
+        _write_weights(folder, state, dtype)
+    else:
+        held = {name: _plain(tensor, dtype) for name, tensor in state.items()}
+        body.model.save_pretrained(folder, state_dict=held, safe_serialization=True)
+        config |= {key: value for key, value in read_object(folder / "config.json").items() if key not in _DROPPED}
+    _write_json(folder / "config.json", config | {"torch_dtype": _name(dtype)})
+
+
+def _write_weights(folder: Path, state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+    tensors = {name: _plain(tensor, dtype) for name, tensor in state.items()}
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """On the CPU, in the type asked for, and not a part of another tensor, which safetensors would refuse."""
+    tensor = tensor.detach()
+    if tensor.is_floating_point():
+        tensor = tensor.to("cpu", dtype)
+    shared = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
+    return tensor.clone(memory_format=torch.contiguous_format) if shared else tensor.cpu().contiguous()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,133 @@
+"""The command `munjang`: arguments in, one library call, data to stdout, words to stderr.
+
+Every command is a module with `add(commands, common)`, which declares its arguments, and a function that runs it.
+Torch is imported by what runs a command, never by the parser, so that `munjang --help` answers at once.
+
+Exit status: 0 done; 1 an error, told in one line (`--debug` shows where); 2 wrong usage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from munjang.cli import encode, info, similarity
+from munjang.cli.progress import Reporter
+from munjang.errors import MunjangError, MunjangWarning
+
+_DESCRIPTION = "Texts to vectors: encode, compare, look into models. Korean first, English beside it."
+_EXAMPLES = """\
+examples:
+  munjang encode corpus.txt --model MODEL --output corpus.npy
+  munjang encode reviews.csv --column 본문 --keep id --output reviews.parquet
+  echo "한국어 문장" | munjang encode - > vectors.jsonl
+  munjang similarity --text "비가 온다" --text "It is raining"
+  munjang similarity queries.txt corpus.txt --top 5
+  munjang info MODEL
+
+MODEL is a folder or a hub id; the environment variable MUNJANG_MODEL names one for all commands.
+`munjang COMMAND --help` explains a command. "-" is stdin; data go to stdout, progress to stderr.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit status; wrong usage leaves through SystemExit(2), as argparse does."""
+    _speak_any_language()
+    args = _parser().parse_args(argv)
+    reporter = Reporter(sys.stderr, quiet=getattr(args, "quiet", False))
+    try:
+        with _warnings_to(reporter):
+            args.run(args, reporter)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()  # the reader has had enough, as in `| head`
+        return 0
+    except KeyboardInterrupt as interruption:
+        reporter.warn(str(interruption) or "interrupted")
+        return 130
+    except (MunjangError, OSError, MemoryError) as error:
+        return _failed(error, reporter, debug=args.debug)
+    except Exception as error:
+        if not args.debug:
+            reporter.warn("this is a fault in munjang; --debug shows where it happened")
+        return _failed(error, reporter, debug=args.debug)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show where an error came from")
+    parser = argparse.ArgumentParser(
+        prog="munjang",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (encode, similarity, info):
+        command.add(commands, common)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"munjang {version('munjang')}")
+        parser.exit()
+
+
+def _failed(error: BaseException, reporter: Reporter, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    reporter.warn(f"error: {error or type(error).__name__}")
+    return 1
+
+
+@contextlib.contextmanager
+def _warnings_to(reporter: Reporter) -> Iterator[None]:
+    """Warnings of ours as one plain line, each once; those of other packages as they are."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MunjangWarning)
+        usual = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not issubclass(category, MunjangWarning):
+                usual(message, category, filename, lineno, file, line)
+            elif str(message) not in said:
+                said.add(str(message))
+                reporter.warn(f"warning: {message}")
+
+        warnings.showwarning = show
+        yield
+
+
+def _speak_any_language() -> None:
+    """A console that lacks a character shows a substitute instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _forget_stdout() -> None:
+    """Python flushes stdout once more when it ends, and would complain there."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,112 @@
+"""Arguments that several commands share: the model, the files of texts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from munjang.data import TextSource
+from munjang.data.files import FORMATS
+from munjang.errors import InputError
+
+if TYPE_CHECKING:
+    from munjang.bi_encoder import BiEncoder
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """--model and how to load it."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="M", help="folder or hub id (default: environment variable MUNJANG_MODEL)")
+    add_loading(group)
+
+
+def add_loading(group: argparse._ArgumentGroup) -> None:
+    """How to load a model."""
+    group.add_argument("--revision", help="branch, tag or commit of a hub model")
+    group.add_argument("--local-files-only", action="store_true", help="never ask the hub; use what is cached")
+    group.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
+    group.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "float16", "bfloat16"],
+        default="auto",
+        help="precision of the computation; auto is float16 on GPUs and bfloat16 on CPUs that have it",
+    )
+    group.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: the cores there are)")
+    group.add_argument("--max-length", type=positive, metavar="N", help="cut texts to so many tokens")
+    group.add_argument("--truncate-dim", type=positive, metavar="N", help="keep the first N dimensions (Matryoshka)")
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """How to read files of texts."""
+    group = parser.add_argument_group("reading")
+    group.add_argument("--column", metavar="C", help="column that holds the texts: its name, or its number from 0")
+    group.add_argument("--format", choices=FORMATS, help="format of the input (default: from its name; txt for stdin)")
+    group.add_argument("--encoding", help="encoding of the input (default: UTF-8, UTF-16 or cp949, recognised)")
+    group.add_argument(
+        "--quoting",
+        choices=["on", "off"],
+        help='whether "..." encloses fields (default: on for csv, off for tsv)',
+    )
+    group.add_argument("--no-header", action="store_true", help="the first record of a csv or tsv is data, not names")
+
+
+def add_prompts(parser: argparse.ArgumentParser) -> None:
+    """What the model puts before every text."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--prompt", metavar="TEXT", help="put this before every text")
+    group.add_argument("--prompt-name", metavar="NAME", help="put the model's prompt of that name before every text")
+
+
+def positive(value: str) -> int:
+    """A whole number above 0, for argparse."""
+    number = int(value)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {value}")
+    return number
+
+
+def sources(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] = ()) -> list[TextSource]:
+    """The inputs as the arguments describe them."""
+    if sum(path == "-" for path in paths) > 1:
+        raise InputError("stdin (-) can be read only once")
+    quoting = None if args.quoting is None else args.quoting == "on"
+    return [
+        TextSource(
+            path,
+            column=args.column,
+            keep=tuple(keep),
+            format=args.format,
+            encoding=args.encoding,
+            quoting=quoting,
+            header=not args.no_header,
+        )
+        for path in paths
+    ]
+
+
+def load_model(args: argparse.Namespace, name: str | None = None) -> BiEncoder:
+    """The model that the arguments, or else MUNJANG_MODEL, name."""
+    import munjang
+
+    load = partial(
+        munjang.load,
+        device=args.device,
+        dtype=args.dtype,
+        max_length=args.max_length,
+        revision=args.revision,
+        local_files_only=args.local_files_only,
+    )
+    name = name or args.model or os.environ.get("MUNJANG_MODEL")
+    try:
+        model = load(name) if name else load()
+    except InputError as error:
+        hint = "" if name else ". On the command line: --model M, or the environment variable MUNJANG_MODEL"
+        raise InputError(f"{error}{hint}") from error
+    if args.threads is not None:
+        model.threads = args.threads
+    if args.truncate_dim is not None:
+        model.truncate_dim = args.truncate_dim
+    return model

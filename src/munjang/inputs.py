@@ -1,0 +1,152 @@
+"""What a person hands in: checked, counted, cut into windows; and how they are told of progress.
+
+Enters: any iterable of texts, or of dicts with a `text`. Leaves: `Rows`, windows bounded by count and by characters, so
+that a stream of any length passes through bounded memory. An item that is not a text is an error that names its
+position; an empty string is legal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import TypeVar
+
+from munjang.errors import InputError
+
+Progress = bool | Callable[[int, int | None], None]
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A window of inputs: texts, and the other columns where the rows were dicts."""
+
+    texts: list[str]
+    columns: dict[str, list[object]]
+
+    def after(self, count: int) -> Rows:
+        """The rows behind the first `count`."""
+        if not count:
+            return self
+        return Rows(self.texts[count:], {name: values[count:] for name, values in self.columns.items()})
+
+
+def as_rows(rows: Iterable[Row] | str) -> tuple[Iterable[Row], int | None]:
+    """The rows and how many there are, where that is known; a single string is one row."""
+    if isinstance(rows, str):
+        return [rows], 1  # type: ignore[list-item]
+    if isinstance(rows, bytes | Mapping) or not isinstance(rows, Iterable):
+        raise InputError(f"expected a list or another iterable of texts, got {type(rows).__name__}: {_short(rows)}")
+    return rows, len(rows) if isinstance(rows, Sized) else None
+
+
+def split_rows(rows: Iterable[object], max_texts: int, max_characters: int) -> Iterator[Rows]:
+    """Windows of at most so many texts and, unless a single text is longer, so many characters."""
+    texts: list[str] = []
+    records: list[Mapping[str, object]] = []
+    characters = position = 0
+    for position, row in enumerate(rows):
+        text = _text_of(row, position)
+        if texts and (len(texts) >= max_texts or characters + len(text) > max_characters):
+            yield Rows(texts, _columns(records, position - len(texts)))
+            texts, records, characters = [], [], 0
+        texts.append(text)
+        characters += len(text)
+        if isinstance(row, Mapping):
+            records.append(row)
+        elif records:
+            raise InputError(f"row {position} is a text, but the rows before it were dicts: give one or the other")
+    if texts:
+        yield Rows(texts, _columns(records, position + 1 - len(texts)))
+
+
+def _text_of(row: object, position: int) -> str:
+    text = row.get("text") if isinstance(row, Mapping) else row
+    if isinstance(text, str):
+        return text
+    if isinstance(row, Mapping) and "text" not in row:
+        raise InputError(f"row {position} has no 'text', only {', '.join(map(repr, row)) or 'nothing'}")
+    raise InputError(
+        f"text {position} must be a string, got {type(text).__name__}: {_short(text)}. "
+        "An empty text is '', a missing one must be left out or replaced"
+    )
+
+
+def _columns(records: Sequence[Mapping[str, object]], first: int) -> dict[str, list[object]]:
+    if not records:
+        return {}
+    names = [str(name) for name in records[0] if name != "text"]
+    columns: dict[str, list[object]] = {name: [] for name in names}
+    for offset, record in enumerate(records):
+        if len(record) - 1 != len(names):
+            raise InputError(f"row {first + offset} has the keys {list(record)}, the rows before it {['text', *names]}")
+        for name in names:
+            if name not in record:
+                raise InputError(f"row {first + offset} has no {name!r}, as the rows before it had")
+            columns[name].append(record[name])
+    return columns
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+@contextlib.contextmanager
+def progress_teller(progress: Progress, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A function that takes 'n more are done', from any thread, and tells the caller as they asked."""
+    if progress is False:
+        yield lambda n: None
+        return
+    tell: Callable[[int, int | None], None] = _Line() if progress is True else progress
+    lock = threading.Lock()
+    count = 0
+
+    def more(n: int) -> None:
+        nonlocal count
+        with lock:
+            count += n
+            if n:
+                tell(count, total)
+
+    try:
+        yield more
+    finally:
+        if isinstance(tell, _Line):
+            tell.close()
+
+
+class _Line:
+    """One line on stderr, rewritten at most ten times a second."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._last = 0.0
+        self._shown = False
+
+    def __call__(self, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if now - self._last < 0.1 and done != total:
+            return
+        self._last = now
+        rate = done / max(now - self._started, 1e-9)
+        line = f"{done:,}" + (f" of {total:,} ({done / total:.0%})" if total else "") + f"  {rate:,.0f}/s"
+        if total and rate:
+            line += f"  {_clock((total - done) / rate)} left"
+        sys.stderr.write(f"\r{line:<60}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def close(self) -> None:
+        if self._shown:
+            sys.stderr.write("\n")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,172 @@
+"""Small random models of every family, with small tokenizers, saved by transformers and by sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+
+from munjang.checkpoint import ModelParts
+from munjang.nn.heads import apply_heads
+from munjang.nn.packed import to_packed
+
+TEXTS = [
+    "The cat sat on the mat.",
+    "A quick brown fox jumps over the lazy dog, and then it sleeps for a while in the sun.",
+    "한국어 문장을 벡터로 바꾼다.",
+    "x",
+    "Vectors of sentences are compared by their cosine; long texts are cut at the limit of the model's positions.",
+]
+
+
+def _word_piece() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    backend.train_from_iterator(TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return backend
+
+
+def _byte_level() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(vocab_size=330, special_tokens=special, initial_alphabet=alphabet)
+    )
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return backend
+
+
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "bert": _SIZES | {"max_position_embeddings": 40},
+    "roberta": _SIZES | {"max_position_embeddings": 42, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    "electra": _SIZES | {"max_position_embeddings": 40, "embedding_size": 16},
+    "albert": _SIZES | {"max_position_embeddings": 40, "embedding_size": 16},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40},
+    "mpnet": _SIZES | {"max_position_embeddings": 42, "pad_token_id": 1},
+    "modernbert": _SIZES | {"max_position_embeddings": 40, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3},
+    "t5": {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 48, "d_kv": 8},
+    "deberta-v2": _SIZES | {"max_position_embeddings": 40, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+}
+
+
+@pytest.fixture(scope="session")
+def bodies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`bodies("bert")` is the folder of a small random model as transformers saves it."""
+    made: dict[str, Path] = {}
+
+    def make(family: str) -> Path:
+        if family not in made:
+            from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+            backend = _byte_level() if family == "roberta" else _word_piece()
+            size = backend.get_vocab_size() + 3
+            torch.manual_seed(7)
+            model = AutoModel.from_config(AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family]))
+            for parameter in model.parameters():  # biases and norms that are not 0 and 1
+                parameter.data += torch.randn_like(parameter) * 0.1
+            folder = tmp_path_factory.mktemp(family)
+            model.save_pretrained(folder)
+            names = ("<s>", "</s>", "<pad>", "<unk>", "<mask>") if family == "roberta" else (
+                "[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]",
+            )  # fmt: skip
+            PreTrainedTokenizerFast(
+                tokenizer_object=backend,
+                **dict(
+                    zip(("cls_token", "sep_token", "pad_token", "unk_token", "mask_token"), names, strict=True)
+                ),
+            ).save_pretrained(folder)
+            made[family] = folder
+        return made[family]
+
+    return make
+
+
+@pytest.fixture
+def old_layout(bodies: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """A model as sentence-transformers 2.0 laid it out, written by hand."""
+    import shutil
+
+    def make(family: str = "bert", *, pooling: dict[str, Any] | None = None, max_length: int | None = 24) -> Path:
+        folder = tmp_path / f"old-{family}"
+        shutil.copytree(bodies(family), folder)
+        kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+        put(
+            folder / "modules.json",
+            [
+                {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+                for i, (path, kind) in enumerate(kinds)
+            ],
+        )
+        put(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+        put(
+            folder / "1_Pooling" / "config.json",
+            {
+                "word_embedding_dimension": 32,
+                "pooling_mode_cls_token": False,
+                "pooling_mode_mean_tokens": True,
+                "pooling_mode_max_tokens": False,
+                "pooling_mode_mean_sqrt_len_tokens": False,
+            }
+            | (pooling or {}),
+        )
+        return folder
+
+    return make
+
+
+def put(path: Path, content: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture
+def texts() -> list[str]:
+    return list(TEXTS)
+
+
+@pytest.fixture
+def write_json() -> Callable[[Path, object], None]:
+    return put
+
+
+@pytest.fixture
+def vectors_of() -> Callable[..., np.ndarray]:
+    """Vectors of texts through the parts alone."""
+
+    def encode(parts: ModelParts, texts: list[str]) -> np.ndarray:
+        tokens = parts.tokenizer.encode(texts)
+        batch = to_packed(tokens.ids, tokens.lengths, torch.device("cpu"))
+        with torch.no_grad():
+            pooled = parts.pooling(parts.body(batch), batch)
+            return np.asarray(apply_heads(parts.heads, pooled, parts.truncate_dim))
+
+    return encode
+
+
+@pytest.fixture
+def theirs() -> Callable[[Path, list[str]], np.ndarray]:
+    """Vectors of texts through sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+
+    def encode(folder: Path, texts: list[str]) -> np.ndarray:
+        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        return np.asarray(model.encode(texts, show_progress_bar=False))
+
+    return encode
