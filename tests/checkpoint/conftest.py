@@ -88,9 +88,7 @@ def bodies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             )  # fmt: skip
             PreTrainedTokenizerFast(
                 tokenizer_object=backend,
-                **dict(
-                    zip(("cls_token", "sep_token", "pad_token", "unk_token", "mask_token"), names, strict=True)
-                ),
+                **dict(zip(("cls_token", "sep_token", "pad_token", "unk_token", "mask_token"), names, strict=True)),
             ).save_pretrained(folder)
             made[family] = folder
         return made[family]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,9 @@ def same_weights(a: ModelParts, b: ModelParts) -> None:
 
 
 @pytest.mark.parametrize("family", [*OURS, "deberta-v2", "t5"])
-def test_old_layout_both_ways(family: str, old_layout: Any, theirs: Any, vectors_of: Any, texts: list[str], tmp_path: Path) -> None:
+def test_old_layout_both_ways(
+    family: str, old_layout: Any, theirs: Any, vectors_of: Any, texts: list[str], tmp_path: Path
+) -> None:
     folder = old_layout(family)
     parts = read(folder)
     expected = theirs(folder, texts)
@@ -47,7 +48,9 @@ def test_old_layout_both_ways(family: str, old_layout: Any, theirs: Any, vectors
     np.testing.assert_allclose(theirs(tmp_path / "saved", texts), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("modes", ["cls", ["cls", "mean"], ["mean", "max", "lasttoken"], "weightedmean", "mean_sqrt_len_tokens"])
+@pytest.mark.parametrize(
+    "modes", ["cls", ["cls", "mean"], ["mean", "max", "lasttoken"], "weightedmean", "mean_sqrt_len_tokens"]
+)
 def test_new_layout_both_ways(
     modes: str | list[str], bodies: Any, theirs: Any, vectors_of: Any, texts: list[str], tmp_path: Path
 ) -> None:
@@ -56,7 +59,8 @@ def test_new_layout_both_ways(
     from sentence_transformers.base.modules import Dense as TheirDense
     from sentence_transformers.base.modules import Normalize as TheirNormalize
     from sentence_transformers.base.modules import Transformer
-    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling as TheirPooling
+    from sentence_transformers.sentence_transformer.modules import LayerNorm
+    from sentence_transformers.sentence_transformer.modules import Pooling as TheirPooling
 
     pooling = TheirPooling(32, modes)
     model = SentenceTransformer(
@@ -98,7 +102,9 @@ def test_new_layout_both_ways(
     assert loaded.similarity_fn_name == "dot"
 
 
-def test_several_old_booleans_are_joined_in_their_order(old_layout: Any, theirs: Any, vectors_of: Any, texts: list[str]) -> None:
+def test_several_old_booleans_are_joined_in_their_order(
+    old_layout: Any, theirs: Any, vectors_of: Any, texts: list[str]
+) -> None:
     every = {
         "pooling_mode_lasttoken": True, "pooling_mode_weightedmean_tokens": True, "pooling_mode_max_tokens": True,
         "pooling_mode_cls_token": True, "pooling_mode_mean_sqrt_len_tokens": True,
@@ -111,7 +117,13 @@ def test_several_old_booleans_are_joined_in_their_order(old_layout: Any, theirs:
 
 @pytest.mark.parametrize(
     ("modes", "named"),
-    [(("mean",), "mean"), (("last",), "lasttoken"), (("mean_sqrt_len",), None), (("cls", "max"), None), (("mean", "cls"), ["mean", "cls"])],
+    [
+        (("mean",), "mean"),
+        (("last",), "lasttoken"),
+        (("mean_sqrt_len",), None),
+        (("cls", "max"), None),
+        (("mean", "cls"), ["mean", "cls"]),
+    ],
 )
 def test_what_pooling_writes(old_layout: Any, tmp_path: Path, modes: Any, named: Any) -> None:
     """Keys that old releases do not know are written only where they say something."""
@@ -227,5 +239,3 @@ def test_dtype_must_be_one_of_three(old_layout: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="float32, float16 or bfloat16"):
         write(read(old_layout()), tmp_path / "x", dtype=torch.int8)
     assert not (tmp_path / "x").exists()
-
-

@@ -108,12 +108,20 @@ def test_an_interrupted_output_is_kept_and_gone_on_with(
     small.fail_after = 2
     assert main(command) == 130
     assert not (tmp_path / "out.npy").exists()
-    assert "is kept beside" in (said := capsys.readouterr().err)
+    assert "interrupted; 2 texts are kept beside" in (said := capsys.readouterr().err)
     assert "the same command goes on" in said
     small.fail_after = None
     assert main(command) == 0
     assert "2 were already done" in capsys.readouterr().err
     assert read_vectors(tmp_path / "out.npy").shape == (3, 3)
+
+
+def test_interrupted_before_anything_was_kept(
+    small: Any, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small.fail_after = 0
+    assert main(["encode", str(corpus), "-o", str(tmp_path / "out.npy")]) == 130
+    assert "before anything was written" in capsys.readouterr().err
 
 
 def test_interrupted_on_stdout(small: Any, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

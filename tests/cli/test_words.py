@@ -74,6 +74,16 @@ def test_a_log_gets_a_line_now_and_then() -> None:
     assert len(log.getvalue().splitlines()) == 3
 
 
+def test_the_speed_is_that_of_the_last_half_minute() -> None:
+    now = [0.0]
+    log = io.StringIO()
+    update = Reporter(log, clock=lambda: now[0]).progress(None)
+    for second, done in [(1, 0), (2, 1_000_000), (20, 1_000_018), (40, 1_000_038)]:  # a million by an earlier run
+        now[0] = float(second)
+        update(done, None)
+    assert log.getvalue().splitlines()[-1] == "1,000,038 texts, 1 texts/s"
+
+
 def test_quiet_leaves_warnings() -> None:
     log = io.StringIO()
     now = [0.0]

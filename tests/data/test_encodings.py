@@ -74,6 +74,12 @@ def test_utf_8_with_one_broken_byte_is_never_read_as_cp949(data: st.DataObject) 
             lines([broken])
 
 
+def test_french_lines_beside_half_a_korean_character_are_not_cp949() -> None:
+    # Two thirds of the bytes are valid UTF-8, and é and î as cp949 would be common Hangul.
+    with pytest.raises(DataError, match="stdin, line 2"):
+        lines(["Maître é\n".encode() + b"\xea\xb7\n"])
+
+
 def test_a_break_far_into_a_file_is_found_before_the_first_row(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("한국어 문장\n".encode() * 200_000 + b"\xb0\xa1\n")

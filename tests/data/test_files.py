@@ -81,7 +81,7 @@ def test_jsonl_gives_back_objects_and_strings(tmp_path: Path, values: list[str],
     objects = [json.dumps({"n": n, "text": value}, ensure_ascii=ascii_only) for n, value in enumerate(values)]
     write(path, "\n".join(objects))
     assert list(read_texts(path, keep=["n"])) == [Row(value, {"n": n}) for n, value in enumerate(values)]
-    write(path, "".join(json.dumps(value, ensure_ascii=ascii_only) + "\r\n\n" for value in values))
+    write(path, "".join(json.dumps(value, ensure_ascii=ascii_only) + "\r\n \t\n" for value in values))
     assert found(path) == values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,13 @@ SENTENCES = [
     "Don't panic: it's 3.14, isn't it? E-mail me@example.org!",
     "Sentence embeddings for search, clustering and classification.",
     "漢字 と 日本語 が まざる。",
+] * 3
+# Odd characters that the tests use: a tokenizer that knows none of them would answer every such text with [UNK],
+# and texts with unknown words do not reach the word table of some kinds.
+SENTENCES += [
+    "▁ ▁▁ a▁b _ Ġ ## [ ] < > / s e p m a k x xx u n 's ' ! ... , - .",
+    "e\u0301 \u0301 \u0308 \u1112\u1161\u11ab \u1161 \u11ab ㅎㅎ 가\u0301 ﾞ \u0d4e i\u0307 ß fi ¨ IV 1 2 Σ σ ， 。 …",
+    "👍🏽 🇰🇷 👩 👧 ☃️ the Don't it's 3.14 e-mail ABCDEFGHIJKLMNOPQRSTUVWXYZ abcdefghijklmnopqrstuvwxyz 0123456789",
 ] * 3
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -72,29 +80,49 @@ def byte_level(*, add_prefix_space: bool, nfc: bool = False) -> tokenizers.Token
     return _framed(backend, "<s>", "</s>")
 
 
-def precompiled() -> normalizers.Normalizer:
-    """The map of characters that XLM-R has: SentencePiece's nmt_nfkc."""
+def precompiled(rules: Path | None = None) -> normalizers.Normalizer:
+    """The map of characters that XLM-R has (SentencePiece's nmt_nfkc), or one with other rules."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
 
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=150, hard_vocab_limit=False, minloglevel=2
+        sentence_iterator=iter(SENTENCES),
+        model_writer=model,
+        vocab_size=200,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **({} if rules is None else {"normalization_rule_tsv": str(rules)}),
     )
     parsed = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
     return normalizers.Precompiled(parsed.normalizer_spec.precompiled_charsmap)
 
 
-def unigram(scheme: str, *, separated: bool = False, charsmap: bool = False) -> tokenizers.Tokenizer:
+def joining() -> normalizers.Normalizer:
+    """A map that looks across spaces: U+0D4E takes the space after it along, U+0301 the one before it."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules = Path(folder) / "rules.tsv"
+        rules.write_text("D4E\t78\n20 301\t78\n41\t61\n", encoding="utf-8")
+        return precompiled(rules)
+
+
+def stripping() -> normalizers.Normalizer:
+    """A word of accents alone becomes nothing, and two spaces meet."""
+    return normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents()])
+
+
+def unigram(
+    scheme: str, *, separated: bool = False, normalizer: Callable[[], normalizers.Normalizer] = normalizers.NFKC
+) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(models.Unigram())
     collapse = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
-    backend.normalizer = normalizers.Sequence([precompiled() if charsmap else normalizers.NFKC(), collapse])
+    backend.normalizer = normalizers.Sequence([normalizer(), collapse])
     metaspace = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     backend.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace]) if separated else metaspace
     )
     trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=ROBERTA[:4], unk_token="<unk>", show_progress=False
+        vocab_size=500, special_tokens=ROBERTA[:4], unk_token="<unk>", show_progress=False
     )
     backend.train_from_iterator(SENTENCES, trainer)
     backend.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
@@ -113,8 +141,11 @@ LOCAL: dict[str, Callable[[], tokenizers.Tokenizer]] = {
     "metaspace-first": lambda: unigram("first"),
     "metaspace-never": lambda: unigram("never"),
     "metaspace-separated": lambda: unigram("always", separated=True),
-    "precompiled-metaspace": lambda: unigram("always", charsmap=True),
-    "precompiled-separated": lambda: unigram("always", separated=True, charsmap=True),
+    "metaspace-stripping": lambda: unigram("always", normalizer=stripping),
+    "precompiled-metaspace": lambda: unigram("always", normalizer=precompiled),
+    "precompiled-separated": lambda: unigram("always", separated=True, normalizer=precompiled),
+    "joining-metaspace": lambda: unigram("always", normalizer=joining),
+    "joining-separated": lambda: unigram("always", separated=True, normalizer=joining),
 }
 
 

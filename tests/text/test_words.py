@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -19,7 +20,22 @@ from munjang.text.tokenizer import Tokenizer
 from munjang.text.words import WordPath
 
 NASTY = [
-    *(" ", "  ", "\n", "\t", "\u00a0", "\u3000", "\u200b", "\u200d", "\u00ad", "\ufeff", "\u0085", "\x00", "\x1f"),
+    *(
+        " ",
+        "  ",
+        "\n",
+        "\t",
+        "\u00a0",
+        "\u3000",
+        "\u200b",
+        "\u200d",
+        "\u00ad",
+        "\ufeff",
+        "\u0085",
+        "\x00",
+        "\x0b",
+        "\x1f",
+    ),
     *("한국어", "문장", "ㅎㅎ", "\u1112\u1161\u11ab", "\u1161", "\u11ab", "가\u0301", "e\u0301", "\u0301", "\u0308a"),
     *("İ", "ß", "ﬁ", "¨", "Ⅳ", "½", "ﷺ", "Σ", "漢字", "と", "，", "。", "…", "👍🏽", "🇰🇷", "👩\u200d👩\u200d👧", "☃️"),
     *("[SEP]", "[MASK]", "[UNK]", "<mask>", "</s>", "<s>", "[SE", "P]", "▁", "##ing", "_", "Ġ", "\u0d4e", "ﾞ"),
@@ -29,6 +45,8 @@ texts = st.one_of(
     st.text(max_size=40),
     st.lists(st.sampled_from(NASTY), max_size=12).map("".join),
     st.lists(st.one_of(st.sampled_from(NASTY), st.text(max_size=6)), max_size=12).map(" ".join),
+    st.lists(st.sampled_from(NASTY), min_size=1, max_size=3).map(" ".join),
+    st.text(alphabet="aA한▁ \u0301\u0d4e\u00a0\n", max_size=8),
 )
 
 
@@ -51,6 +69,16 @@ def rows(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
 def test_same_ids_as_the_backend(any_tokenizer: Tokenizer, batch: list[str]) -> None:
     assert any_tokenizer._words is not None, "the fast path is off"
     assert rows(*any_tokenizer._words.encode(batch)) == expected(any_tokenizer.backend, batch)
+
+
+def test_same_ids_for_every_short_text_of_odd_characters(any_tokenizer: Tokenizer) -> None:
+    characters = ["a", "한", " ", "\n", "\u00a0", "\u0301", "\u0d4e", "▁", "¨"]
+    batch = ["".join(parts) for length in range(5) for parts in product(characters, repeat=length)]
+    assert any_tokenizer._words is not None
+    found = rows(*any_tokenizer._words.encode(batch))
+    plain = [encoding.ids for encoding in any_tokenizer.backend.encode_batch(batch, add_special_tokens=False)]
+    wrong = [text for text, ours, theirs in zip(batch, found, plain, strict=True) if ours != theirs]
+    assert wrong == []
 
 
 @settings(max_examples=60, deadline=None)
@@ -106,6 +134,19 @@ def test_a_word_with_the_separator_in_it(any_tokenizer: Tokenizer) -> None:
     separator, _ = words._separator_of(any_tokenizer.backend) or pytest.fail("no separator")
     batch = [f"a{separator}b", f"{separator}{separator} c", separator[:-1] + " " + separator[1:], "fresh words here"]
     assert rows(*path_of(any_tokenizer).encode(batch)) == expected(any_tokenizer.backend, batch)
+
+
+def test_a_separator_destroyed_and_another_one_given(
+    local_backends: dict[str, Callable[[], tokenizers.Tokenizer]],
+) -> None:
+    """The number of separators is right, but one of them is a word's own."""
+    backend = _word_piece(local_backends)
+    backend.add_tokens([AddedToken("zz[", normalized=False)])
+    separator, _ = words._separator_of(backend) or pytest.fail("no separator")
+    batch = ["zz", f"a{separator}b", "the fox"]
+    path = WordPath.for_backend(backend)
+    assert path is not None
+    assert rows(*path.encode(batch)) == expected(backend, batch)
 
 
 def test_many_threads(minilm: Tokenizer) -> None:

@@ -2,8 +2,8 @@
 
 from munjang.checkpoint.hub import resolve
 from munjang.checkpoint.parts import ModelParts
-from munjang.checkpoint.read import read
+from munjang.checkpoint.reading import read
 from munjang.checkpoint.words import static_from_words
-from munjang.checkpoint.write import write
+from munjang.checkpoint.writing import write
 
 __all__ = ["ModelParts", "read", "resolve", "static_from_words", "write"]

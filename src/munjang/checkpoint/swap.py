@@ -58,7 +58,7 @@ def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     with _saying_why(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _clean(target)
-        aside = target.with_name(f".{target.name}.saving-{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
+        aside = _aside(target)
         try:
             aside.mkdir()
             fill(aside)
@@ -68,6 +68,11 @@ def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
             _swap(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(target: Path) -> Path:
+    """A new name beside the target that tells whose it is."""
+    return target.with_name(f".{target.name}.saving-{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
 def _check_target(target: Path) -> None:
@@ -115,7 +120,10 @@ def _finish(previous: Path, target: Path) -> None:
         if not _MODEL_FILE.fullmatch(entry.name) and not os.path.lexists(target / entry.name):
             os.rename(entry, target / entry.name)
     _sync_folder(target)
-    shutil.rmtree(previous, ignore_errors=True)
+    # What lies under the name `previous` is always whole, because `repair` trusts it.
+    doomed = _aside(target)
+    os.rename(previous, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _clean(target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -88,7 +89,6 @@ def _survey(inputs: list[TextSource], reporter: Reporter) -> int | None:
 
 def _to_file(args: argparse.Namespace, rows: Iterable[Row], total: int | None, reporter: Reporter) -> EncodeReport:
     model = load_model(args)
-    again = "the same command" + (" without --overwrite" if args.overwrite else "")
     try:
         return model.encode_to(
             ({"text": row.text, **row.columns} for row in rows) if args.keep else (row.text for row in rows),
@@ -100,9 +100,19 @@ def _to_file(args: argparse.Namespace, rows: Iterable[Row], total: int | None, r
             progress=reporter.progress(total),
         )
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"interrupted; what was done is kept beside {args.output}: {again} goes on from there"
-        ) from None
+        raise KeyboardInterrupt(_kept(args.output, overwrite=args.overwrite)) from None
+
+
+def _kept(output: str, *, overwrite: bool) -> str:
+    """What an interruption leaves, as the record beside the output says, and how to go on."""
+    from munjang.vector_files.progress import load_progress
+
+    real = Path(os.path.realpath(output))
+    kept = load_progress(real.with_name(real.name + ".progress.json"), Path(output))
+    if kept is None or kept.rows == 0:
+        return "interrupted before anything was written that could be kept"
+    again = "the same command" + (" without --overwrite" if overwrite else "")
+    return f"interrupted; {kept.rows:,} texts are kept beside {output}: {again} goes on from there"
 
 
 def _to_stdout(args: argparse.Namespace, rows: Iterable[Row], total: int | None, reporter: Reporter) -> EncodeReport:

@@ -3,9 +3,10 @@
 A byte-order mark decides at once (UTF-8, UTF-16, UTF-32). Otherwise the bytes are UTF-8, unless they are not valid
 UTF-8 and look like Korean in cp949 (which contains EUC-KR). The two mistakes to avoid are opposite: reading a UTF-8
 file with one damaged byte as cp949 (all of it becomes nonsense), and refusing the cp949 files that Korean Windows
-writes. So cp949 is taken only when three things hold of the whole input:
+writes. So cp949 is taken only when four things hold of the whole input:
 
 - every byte of it decodes as cp949;
+- of its lines that are not ASCII, at most one in five is valid UTF-8 (a whole line of Korean cp949 hardly ever is);
 - fewer than three quarters of its non-ASCII bytes form valid UTF-8 sequences (in damaged UTF-8 nearly all do; in
   Korean cp949 about a quarter do by chance, in single sentences up to two thirds);
 - most of its double-byte characters are the 2,350 common Hangul syllables (bytes B0A1 to C8FE). Real Korean text is
@@ -22,6 +23,7 @@ import codecs
 import io
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -219,17 +221,27 @@ def _first_failure(blocks: Iterable[bytes], byte: int, line: int) -> _Failure | 
 
 def _is_korean_cp949(file: BinaryIO) -> bool:
     high = sequences = characters = hangul = 0
+    lines = Counter[bool]()  # how many lines that are not ASCII are valid UTF-8, and how many are not
     for piece in _whole_lines(iter(lambda: file.read(BLOCK), b"")):
         try:
             piece.decode("cp949")
         except UnicodeDecodeError:
             return False
+        lines.update(_is_utf8(line) for line in piece.split(b"\n") if not line.isascii())
         high += sum(map(len, _HIGH.findall(piece)))
         sequences += sum(map(len, _UTF8_SEQUENCE.findall(piece)))
         found = _CP949_CHARACTER.findall(piece)
         characters += len(found)
         hangul += sum(1 for character in found if _COMMON_HANGUL.fullmatch(character))
-    return sequences * 4 < high * 3 and hangul * 2 > characters
+    return lines[True] * 4 <= lines[False] and sequences * 4 < high * 3 and hangul * 2 > characters
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:

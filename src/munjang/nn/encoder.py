@@ -143,7 +143,8 @@ class Layer(nn.Module):
         if self.pre_norm:
             before = x if self.attention_norm is None else self.attention_norm(x)
             x = x + self.dropout(self.attention(before, plan, step))
-            return x + self.dropout(self.mlp(self.mlp_norm(x)))
+            x = x + self.dropout(self.mlp(self.mlp_norm(x)))
+            return x
         assert self.attention_norm is not None
         x = self.attention_norm(self.dropout(self.attention(x, plan, step)), x)
         after: Tensor = self.mlp_norm(self.dropout(self.mlp(x)), x)

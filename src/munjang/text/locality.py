@@ -27,6 +27,10 @@ SEPARATING = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # split at w
 PER_PIECE = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Punctuation", "Digits", "Split", "UnicodeScripts"}
 MODELS = (models.WordPiece, models.BPE, models.Unigram, models.WordLevel)
 METASPACE = "▁"  # U+2581
+# U+000B, U+000C and U+0085 are not among these: BERT removes them as control characters.
+LINE_BREAKS = "\t\n\r"
+# A combining mark joins these to a cluster, which a precompiled map may replace as a whole.
+WIDE_SPACES = "\u00a0\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Locality:
     dropping: bool  # white space is thrown away; else a space belongs to the next word
     first_differs: bool  # the first word of a text is tokenised otherwise than the same word after a space
     refuses: Callable[[str], bool] | None  # words that must not be taken out of their text
+    spaces: str  # white space other than U+0020 that may be read as U+0020
 
 
 def locality_of(backend: tokenizers.Tokenizer) -> Locality | None:
@@ -61,8 +66,9 @@ def _dropping(backend: tokenizers.Tokenizer, parts: list[Mapping[str, Any]]) -> 
     # lstrip and rstrip only eat white space, which is thrown away in any case.
     if any(any(map(str.isspace, form)) for form in _added_forms(backend)):
         return None
-    precompiled = any(part["type"] == "Precompiled" for part in parts)
-    return Locality(True, False, _changes_beside_space(backend) if precompiled else None)
+    if any(part["type"] == "Precompiled" for part in parts):
+        return Locality(True, False, _changes_beside_space(backend), LINE_BREAKS)
+    return Locality(True, False, None, LINE_BREAKS + WIDE_SPACES)
 
 
 def _leading(backend: tokenizers.Tokenizer, step: Mapping[str, Any]) -> Locality | None:
@@ -78,7 +84,7 @@ def _leading(backend: tokenizers.Tokenizer, step: Mapping[str, Any]) -> Locality
         if not step.get("split", True) or step["replacement"] != METASPACE:
             return None
         first_differs = scheme == "never"
-    return Locality(False, first_differs, _breaks_single_spaces(backend))
+    return Locality(False, first_differs, _breaks_single_spaces(backend), "")
 
 
 def _changes_beside_space(backend: tokenizers.Tokenizer) -> Callable[[str], bool]:

@@ -34,9 +34,6 @@ MOST_PIECES = 4_000_000
 MARK = "\n"  # begins every text; no printable text holds it
 REFUSED_TEXT = MARK * 3  # stands for a text that goes to the backend
 BEGIN, REFUSED, REFUSED_FIRST = 0, 1, 2  # numbers in the table that are no words
-# White space that every dropping tokenizer treats as a space. U+000B, U+000C and U+0085 are not among them: BERT
-# removes these as control characters.
-SPACES = str.maketrans(dict.fromkeys("\t\n\r\u00a0\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))), " "))
 PROBES = (
     "",
     " ",
@@ -50,7 +47,10 @@ PROBES = (
     "it's (quoted), don't: 3.14 1,000 a-b x_y @#$%",
     "👍🏽 🇰🇷 x👍 ☃",
     "[SEP] a[MASK]b <mask> x<mask> </s> [UNK]y",
-    "▁ a▁b ▁x _",
+    "▁ a▁b ▁x",
+    "▁x a",
+    "x_y _",
+    "mark\u00a0\u0300 and\n\u0300 and \u0300 \u0d4e \u0d4e\u0300",
     "line\nbreak\ttab\u3000wide\u00a0hard",
     "zero\u200bwidth \u200b \ufeff a\u00adb",
     "x" * 70 + " tail",
@@ -111,6 +111,7 @@ class WordPath:
         self._mark = MARK if locality.first_differs else MARK + " "
         self._added = np.array(sorted(backend.get_added_tokens_decoder()), dtype=np.int32)
         self._separator = _separator_of(backend)
+        self._spaces = str.maketrans(dict.fromkeys(locality.spaces, " "))
         self._lock = threading.Lock()
         self._table = _Table(locality.first_differs)
 
@@ -137,9 +138,7 @@ class WordPath:
 
     def _cleaned(self, texts: Sequence[str]) -> list[str]:
         """The texts that can be split, white space made plain; in place of the others, the text that is refused."""
-        if not self._locality.dropping:
-            return [text if text.isprintable() else REFUSED_TEXT for text in texts]
-        spaced = (text if text.isprintable() else text.translate(SPACES) for text in texts)
+        spaced = (text if text.isprintable() else text.translate(self._spaces) for text in texts)
         return [text if text.isprintable() else REFUSED_TEXT for text in spaced]
 
     def _encode(self, texts: Sequence[str], usable: Sequence[str]) -> tuple[Int32, Int32]:

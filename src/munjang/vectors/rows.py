@@ -44,7 +44,9 @@ class Rows:
 
     @property
     def is_double(self) -> bool:
-        return str(self.values.dtype).removeprefix("torch.") == "float64"
+        if isinstance(self.values, np.ndarray):
+            return self.values.dtype.kind == "f" and self.values.dtype.itemsize == 8  # in any byte order
+        return str(self.values.dtype) == "torch.float64"
 
     def read(self, rows: slice | Array, *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return some rows as floats: `[len, d]`, or `[..., d]` for an array of indices."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BlockT = TypeVar("BlockT")
-COPIES = 7  # a number in a tile costs at most this many: as read, as float, normalised, masks, working copies
+COPIES = 8  # a number in a tile costs at most this many: as read, as float, normalised, masks, working copies
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,14 +34,35 @@ from munjang.text.tokenizer import Tokenizer
 from munjang.types import PoolingMode
 
 Modes = PoolingMode | Sequence[PoolingMode]
+_ATTEMPTS = 5  # at reading a folder that somebody replaces meanwhile
 
 
 def read(folder: Path, *, pooling: Modes | None = None, max_length: int | None = None) -> ModelParts:
     """Take a saved model apart. `pooling` and `max_length` win over what was saved."""
     folder = Path(folder)
+    for _ in range(_ATTEMPTS):
+        before = _identity(folder)
+        try:
+            parts = _read(folder, pooling, max_length)
+        except ModelError:
+            if _identity(folder) == before:
+                raise
+            continue
+        # A folder that was replaced meanwhile may have been read half old, half new: once more.
+        if _identity(folder) == before:
+            return parts
+    raise ModelError(f"{folder} is replaced all the time and cannot be read")
+
+
+def _identity(folder: Path) -> tuple[int, int]:
     repair(folder)
     if not folder.is_dir():
         raise ModelNotFoundError(f"there is no model folder {folder}")
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
+def _read(folder: Path, pooling: Modes | None, max_length: int | None) -> ModelParts:
     notes: list[str] = []
     modules = layout.read_modules(folder) or _assumed(folder, notes)
     saved = layout.read_model_config(folder)

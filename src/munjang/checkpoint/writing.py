@@ -20,7 +20,7 @@ from munjang.checkpoint.card import model_card
 from munjang.checkpoint.files import read_object
 from munjang.checkpoint.layout import LEGACY_POOLING, POOLING_NAMES
 from munjang.checkpoint.parts import ModelParts
-from munjang.checkpoint.read import lower_cases
+from munjang.checkpoint.reading import lower_cases
 from munjang.checkpoint.static import ENDLESS
 from munjang.checkpoint.swap import replace_folder
 from munjang.errors import InputError, ModelError
@@ -183,8 +183,12 @@ def _write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtyp
     if config.get("is_encoder_decoder"):
         # Only the encoder is held. Under these names both the whole model and the encoder alone find it.
         words = body.model.get_input_embeddings().weight
-        state = {f"encoder.{name}": tensor for name, tensor in state.items()} | {"shared.weight": words.detach().clone()}
-        config["architectures"] = ["T5EncoderModel"] if config.get("model_type") == "t5" else config.get("architectures")
+        state = {f"encoder.{name}": tensor for name, tensor in state.items()} | {
+            "shared.weight": words.detach().clone()
+        }
+        config["architectures"] = (
+            ["T5EncoderModel"] if config.get("model_type") == "t5" else config.get("architectures")
+        )
         _write_weights(folder, state, dtype)
     else:
         held = {name: _plain(tensor, dtype) for name, tensor in state.items()}

@@ -1,0 +1,1 @@
+"""Munjang beside sentence-transformers: `python -m benchmarks.encode`. Not part of the installed package."""
