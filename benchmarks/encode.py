@@ -22,14 +22,15 @@ from benchmarks.measurements import Found, measure_memory, measure_speed, measur
 
 PARTS = ("speed", "busy", "start", "memory", "stream")
 BUSY_TEXTS = 600
+TINY_TIMES = 10  # so many times the texts go through the tiny model
 QUICK = {"short": 48, "mixed": 8, "korean": 24, "koen": 24}
 HOW = """Both sides load the same folder on the same device and encode the same list of texts; tokenising is included.
 They take turns (A B A B ...), {repeats} times after a warm-up; a speed is that of the median repetition, and "times" is
-the median of the ratios within a round, with the lowest and the highest in brackets. Munjang's tokenizer keeps a table of
-the words it has met: unless a row says "warm word table" it was emptied before every repetition, so that each word is met
-for the first time. Start-up and memory are measured in processes of their own, medians of {starts} after one that is not
-counted; memory is the high-water mark (VmHWM) of the process. The texts are generated (`benchmarks/corpora.py`), the same
-everywhere; `--texts NAME=FILE` takes others."""
+the median of the ratios within a round, with the lowest and the highest in brackets. Munjang's tokenizer keeps a table
+of the words it has met: unless a row says "warm word table" it was emptied before every repetition, so that each word is
+met for the first time. Start-up is measured in processes of its own, medians of {starts} after one that is not counted;
+memory likewise, once; memory is the high-water mark (VmHWM) of the process. The texts are generated
+(`benchmarks/corpora.py`), the same everywhere; `--texts NAME=FILE` takes others."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,7 @@ def _measure(settings: Settings, scratch: Path, found: Found) -> None:
         found.add(table_of_texts(settings.model, texts))
     if settings.kind == "cuda" and "speed" in settings.parts:
         shape = models.TINY if settings.quick else models.BASE
-        name = f"BERT {shape.layers} x {shape.hidden}, random weights"
-        folders[name] = models.random_bert(scratch / "body", settings.model, shape)
+        folders[_words(shape)] = models.random_bert(scratch / "body", settings.model, shape)
     if "speed" in settings.parts:
         measure_speed(found, folders, texts, device=device, repeats=repeats)
     if "busy" in settings.parts:
@@ -99,10 +99,16 @@ def _measure(settings: Settings, scratch: Path, found: Found) -> None:
         counts = QUICK if settings.quick else corpora.COUNTS[settings.kind]
         measure_memory(found, settings.model, {name: counts[name] for name in ("short", "mixed")}, device=device)
     if "stream" in settings.parts and settings.stream:
-        tiny = settings.stream_model == "tiny"
-        folder = models.random_bert(scratch / "tiny", settings.model, models.TINY) if tiny else settings.model
-        name = f"BERT {models.TINY.layers} x {models.TINY.hidden}, random weights" if tiny else first
-        measure_stream(found, {name: folder}, settings.stream, device=device, scratch=scratch)
+        streams = {first: (settings.model, settings.stream)} if settings.stream_model != "tiny" else {}
+        if settings.stream_model != "same":
+            folder = models.random_bert(scratch / "tiny", settings.model, models.TINY)
+            count = settings.stream * (TINY_TIMES if settings.stream_model == "both" else 1)
+            streams[_words(models.TINY)] = folder, count
+        measure_stream(found, streams, device=device, scratch=scratch)
+
+
+def _words(shape: models.Shape) -> str:
+    return f"BERT {shape.layers} x {shape.hidden}, random weights"
 
 
 def _minilm() -> Path | None:

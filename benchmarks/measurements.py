@@ -18,8 +18,8 @@ PEER_DTYPES = ("float32", "float16", "bfloat16")
 PEER_BATCHES = (32, 256, 1024)
 NOTE_SPEED = (
     "ST: sentence-transformers; default: float32, batches of 32. /s: texts per second. times: how many times sooner "
-    "Munjang is done. lowest cosine: between the vectors that Munjang and sentence-transformers (float32) give the same "
-    "text."
+    "Munjang is done. lowest cosine: between the vectors that Munjang and sentence-transformers (float32) give the "
+    "same text."
 )
 
 
@@ -113,19 +113,16 @@ def _our_sides(folder: Path, device: str) -> list[Ours]:
 
 def _best_peer(peers: Mapping[str, Any], texts: Sequence[str], found: Found, where: str) -> Peer:
     """Every precision and batch size once, after a warm-up; the quickest."""
-    seconds: dict[str, float] = {}
-    best: tuple[float, Peer] | None = None
+    tried: list[tuple[float, Peer]] = []
     for dtype, model in peers.items():
         for batch in PEER_BATCHES:
             peer = Peer(model, dtype, batch)
             once(peer, texts[: 4 * batch])
-            taken = seconds[peer.name] = once(peer, texts)[0]
-            progress(f"{where}: {peer.name}: {len(texts) / taken:,.0f}/s")
-            if best is None or taken < best[0]:
-                best = taken, peer
-    assert best is not None
+            tried.append((once(peer, texts)[0], peer))
+            progress(f"{where}: {peer.name}: {len(texts) / tried[-1][0]:,.0f}/s")
+    seconds = {peer.name: taken for taken, peer in tried}
     found.raw.append({"what": "peer settings", "where": where, "texts": len(texts), "seconds": seconds})
-    return best[1]
+    return min(tried, key=lambda pair: pair[0])[1]
 
 
 def _speed_row(names: tuple[str, ...], theirs: Sequence[Timed], ours: Timed) -> tuple[str, ...]:
@@ -197,19 +194,19 @@ def measure_memory(found: Found, folder: Path, counts: Mapping[str, int], *, dev
     found.add(table)
 
 
-def measure_stream(found: Found, models: Mapping[str, Path], count: int, *, device: str, scratch: Path) -> None:
-    """`encode_to` of a generator: the high-water mark must not grow with the number of texts."""
+def measure_stream(found: Found, models: Mapping[str, tuple[Path, int]], *, device: str, scratch: Path) -> None:
+    """`encode_to` of a generator, so many texts for each model: the memory must not grow with their number."""
     table = Table(
         "A stream through encode_to",
         ("model", "texts", "/s", "loaded MB", "at a quarter MB", "at half MB", "at the end MB"),
-        note="short texts from a generator into a .npy file. MB: the high-water mark of the process up to that text; "
-        "bounded memory is a mark that stays where it was at a quarter.",
+        note="short texts from a generator into a .npy file. MB: the high-water mark of the process when that text was "
+        "asked for. Three windows of 4,096 texts are in memory at a time: once these are full, the mark stays.",
     )
-    for name, folder in models.items():
+    for name, (folder, count) in models.items():
         progress(f"stream: {count:,} texts, {name}")
-        taken = children.probe(
-            "stream", str(folder), device, "auto", str(count), str(scratch / "stream.npy"), timeout=24 * 3600
-        )
+        target = scratch / "stream.npy"
+        taken = children.probe("stream", str(folder), device, "auto", str(count), str(target), timeout=24 * 3600)
+        target.unlink()
         marks = [f"{taken[key]:,.0f}" for key in ("loaded_mb", "quarter_mb", "half_mb", "end_mb")]
         table.rows.append((name, f"{count:,}", f"{count / taken['seconds']:,.0f}", *marks))
         found.raw.append({"what": "stream", "model": name, "texts": count, **taken})

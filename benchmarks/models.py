@@ -6,7 +6,6 @@ themselves, with MiniLM's tokenizer, so that both sides load the same folder.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +40,7 @@ def random_bert(folder: Path, tokenizer_of: Path, shape: Shape) -> Path:
     import transformers
     from sentence_transformers import SentenceTransformer
 
+    transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(tokenizer_of))
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -56,6 +56,5 @@ def random_bert(folder: Path, tokenizer_of: Path, shape: Shape) -> Path:
     model = SentenceTransformer(str(body), device="cpu")
     model.max_seq_length = MAX_LENGTH
     whole = folder / "model"
-    os.makedirs(whole, exist_ok=True)
     model.save(str(whole))
     return whole

@@ -80,7 +80,7 @@ def probe_stream(folder: str, device: str, dtype: str, count: str, target: str) 
         for number, text in enumerate(itertools.islice(corpora.stream("short"), total)):
             if number == total // 4:
                 marks["quarter_mb"] = memory("VmHWM")
-            elif number == total // 2:
+            if number == total // 2:
                 marks["half_mb"] = memory("VmHWM")
             yield text
 

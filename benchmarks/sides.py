@@ -74,6 +74,7 @@ def load_peer(folder: Path, device: str, dtype: str = "float32") -> Any:
     import transformers
     from sentence_transformers import SentenceTransformer
 
+    transformers.utils.logging.disable_progress_bar()
     wanted = getattr(torch, dtype)
     key = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     model = SentenceTransformer(str(folder), device=device, model_kwargs={key: wanted})

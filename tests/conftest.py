@@ -14,9 +14,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     data = os.environ.get("MUNJANG_DATA")
     for item in items:
-        if "data" in item.keywords and not (data and Path(data).is_dir()):
+        if item.get_closest_marker("data") and not (data and Path(data).is_dir()):
             item.add_marker(pytest.mark.skip(reason="set MUNJANG_DATA to the folder of public data sets"))
-        if "gpu" in item.keywords:
+        if item.get_closest_marker("gpu"):
             import torch
 
             if not torch.cuda.is_available():

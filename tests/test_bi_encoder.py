@@ -273,7 +273,7 @@ def test_describe_and_repr(model: BiEncoder) -> None:
     assert "dimension=384" in repr(model)
 
 
-# --- encode_to ---------------------------------------------------------------------------------------------------------
+# --- encode_to ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".jsonl"])
@@ -381,7 +381,7 @@ def test_kill_9_during_encode_to_and_a_clean_resume(model: BiEncoder, minilm_pat
     assert np.abs(np.load(path) - model.encode(texts)).max() < 1e-6
 
 
-# --- importing ---------------------------------------------------------------------------------------------------------
+# --- importing ----------------------------------------------------------------------------------------------------
 
 
 def test_importing_munjang_loads_neither_torch_nor_transformers() -> None:
@@ -399,3 +399,32 @@ def test_encoding_never_loads_transformers(minilm_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, str(minilm_path)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+# --- other bodies --------------------------------------------------------------------------------------------------
+
+
+def test_averaged_word_vectors_are_a_baseline(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text("cat 1 0\ndog 0 1\n고양이 2 0\n", encoding="utf-8")
+    model = munjang.from_word_vectors(tmp_path / "vectors.txt")
+    vectors = model.encode(["Cat dog", "고양이", "", "unknown words", "cat cat dog"])
+    assert np.allclose(vectors, [[0.5, 0.5], [2, 0], [0, 0], [0, 0], [2 / 3, 1 / 3]])
+    model.save(tmp_path / "static")
+    theirs = SentenceTransformer(str(tmp_path / "static"), device="cpu")
+    assert np.allclose(theirs.encode(["Cat dog", "", "cat cat dog"]), vectors[[0, 2, 4]], atol=1e-6)
+
+
+def test_other_encoders_go_through_transformers(tmp_path: Path, minilm_path: Path) -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.DebertaV2Config(
+        vocab_size=30_522, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+    )
+    transformers.DebertaV2Model(config).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(minilm_path).save_pretrained(tmp_path)
+    with pytest.warns(munjang.errors.ModelWarning, match="mean pooling is assumed"):
+        model = munjang.load(tmp_path, device="cpu", max_length=128)
+    theirs = SentenceTransformer(str(tmp_path), device="cpu")
+    theirs.max_seq_length = 128
+    assert np.abs(model.encode(TEXTS) - theirs.encode(TEXTS)).max() < 1e-5

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from munjang.engine import Engine, Plan, plan_for
 from munjang.text.batches import Batch
 from munjang.text.tokenizer import Tokens

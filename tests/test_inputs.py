@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from munjang.errors import InputError
 from munjang.inputs import as_rows, progress_teller, split_rows
 

@@ -28,7 +28,7 @@ from munjang.computer import Computer, fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
 from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows
-from munjang.nn.device import choose_device, choose_dtype, cpu_cores
+from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.text.batches import Batch
 from munjang.text.tokenizer import Tokens
 from munjang.types import DTypeName, EncodeReport, PoolingMode, Similarity
@@ -321,12 +321,17 @@ class BiEncoder:
             "pooling": list(self.parts.pooling.modes),
             "heads": [type(head).__name__ for head in self.parts.heads],
             "max length": self.max_length,
-            "vocabulary": tokenizer.vocab_size,
+            "tokenizer": {
+                "model": type(tokenizer.backend.model).__name__,
+                "vocabulary": tokenizer.vocab_size,
+                "special tokens around a text": tokenizer.specials,
+            },
             "prompts": dict(self.prompts),
             "default prompt": self.parts.default_prompt_name,
             "similarity": self.similarity_name,
             "device": str(self.device),
             "dtype": str(self.dtype).removeprefix("torch."),
+            "chosen": explain(self.device, self.dtype, str(self._asked)),
             "threads": self.threads,
             "notes": list(self.parts.notes),
         }

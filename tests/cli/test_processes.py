@@ -101,7 +101,6 @@ def test_ctrl_c_keeps_what_is_done(environment: dict[str, str], tmp_path: Path) 
     with subprocess.Popen([*COMMAND, *command], stderr=subprocess.PIPE, env=environment) as process:
         assert process.stderr is not None
         wait_for_rows(tmp_path, process)
-        time.sleep(0.5)  # well after the record of the first rows was written
         process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
         assert process.wait(timeout=60) == 130

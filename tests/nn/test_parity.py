@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sentence_transformers.sentence_transformer.modules.pooling import Pooling as TheirPooling
 
 from munjang.nn.families import family_of, from_theirs, to_theirs
 from munjang.nn.pooling import MODES, Pooling
-from sentence_transformers.sentence_transformer.modules.pooling import Pooling as TheirPooling
 from support import bodies
 
 BATCHES = {

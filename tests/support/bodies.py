@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 import transformers
+
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of, from_theirs
 from munjang.nn.packed import to_packed

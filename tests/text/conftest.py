@@ -112,11 +112,12 @@ def stripping() -> normalizers.Normalizer:
 
 
 def unigram(
-    scheme: str, *, separated: bool = False, normalizer: Callable[[], normalizers.Normalizer] = normalizers.NFKC
+    scheme: str, *, separated: bool = False, normalizer: Callable[[], normalizers.Normalizer] | None = normalizers.NFKC
 ) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(models.Unigram())
     collapse = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
-    backend.normalizer = normalizers.Sequence([normalizer(), collapse])
+    if normalizer is not None:
+        backend.normalizer = normalizers.Sequence([normalizer(), collapse])
     metaspace = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     backend.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace]) if separated else metaspace
@@ -141,6 +142,7 @@ LOCAL: dict[str, Callable[[], tokenizers.Tokenizer]] = {
     "metaspace-first": lambda: unigram("first"),
     "metaspace-never": lambda: unigram("never"),
     "metaspace-separated": lambda: unigram("always", separated=True),
+    "metaspace-bare": lambda: unigram("always", normalizer=None),
     "metaspace-stripping": lambda: unigram("always", normalizer=stripping),
     "precompiled-metaspace": lambda: unigram("always", normalizer=precompiled),
     "precompiled-separated": lambda: unigram("always", separated=True, normalizer=precompiled),

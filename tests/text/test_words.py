@@ -74,6 +74,7 @@ def test_same_ids_as_the_backend(any_tokenizer: Tokenizer, batch: list[str]) -> 
 def test_same_ids_for_every_short_text_of_odd_characters(any_tokenizer: Tokenizer) -> None:
     characters = ["a", "한", " ", "\n", "\u00a0", "\u0301", "\u0d4e", "▁", "¨"]
     batch = ["".join(parts) for length in range(5) for parts in product(characters, repeat=length)]
+    batch += [f"a{chr(code)}b" for code in range(0x3100)]
     assert any_tokenizer._words is not None
     found = rows(*any_tokenizer._words.encode(batch))
     plain = [encoding.ids for encoding in any_tokenizer.backend.encode_batch(batch, add_special_tokens=False)]

@@ -173,7 +173,7 @@ before = peak_mb()
 for kind, matrix in jobs:
     vectors.top_k(queries.round(), matrix, 10, kind=kind, memory_mb=24)
     print(peak_mb() - before)
-vectors.top_k(queries, corpus, 10, memory_mb=2000)
+vectors.top_k(queries, corpus, 10, kind="euclidean", memory_mb=2000)
 print(peak_mb() - before)
 """
 
@@ -185,7 +185,7 @@ def test_memory_stays_within_the_budget():
     *grown_mb, unbounded_mb = map(float, output.split())
     assert len(grown_mb) == 3
     assert max(grown_mb) < 24 + 4, grown_mb  # all scores at once would be 160 MB
-    assert unbounded_mb > 100  # and the meter sees it when they are
+    assert unbounded_mb > 50  # and the meter sees it when they are
 
 
 def test_k_must_fit_the_corpus():

@@ -70,7 +70,7 @@ def _cache() -> Path:
 
 
 def _from_hub(name: str, revision: str | None, local: bool) -> Path:
-    ids = [name] if True else [f"{DEFAULT_ORGANISATION}/{name}", name]
+    ids = [name] if "/" in name else [f"{DEFAULT_ORGANISATION}/{name}", name]
     cache = _cache()
     reasons: list[str] = []
     for hub_id in ids:

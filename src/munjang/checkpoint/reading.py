@@ -8,7 +8,6 @@ beside a model is ever run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -187,9 +186,7 @@ def _read_tokenizer(folder: Path, body: Encoder | TransformersBody, asked: int |
     if not any((folder / name).is_file() for name in ("tokenizer.json", *VOCABULARY_FILES)):
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json or a vocabulary); {contents(folder)}")
     saved = layout.read_transformer_config(folder)
-    tokenizer = Tokenizer.from_folder(folder)
-    if saved.lower_case and not lower_cases(tokenizer):
-        tokenizer = Tokenizer.from_folder(folder, lower_case=True)
+    tokenizer = Tokenizer.from_folder(folder, lower_case=saved.lower_case)
     rows = body.config.vocab_size
     if tokenizer.vocab_size > rows:
         raise ModelError(
@@ -206,16 +203,6 @@ def _read_tokenizer(folder: Path, body: Encoder | TransformersBody, asked: int |
         notes.append(f"max_seq_length {stated} is more than the model's {limit} positions: {limit} is used")
     tokenizer.max_length = min(stated, limit)
     return tokenizer
-
-
-def lower_cases(tokenizer: Tokenizer) -> bool:
-    """Whether lower-casing stands before everything else the tokenizer does, as do_lower_case puts it there."""
-    if tokenizer.backend.normalizer is None:
-        return False
-    first = json.loads(tokenizer.backend.normalizer.__getstate__())
-    if first["type"] == "Sequence":
-        first = next(iter(first["normalizers"]), {"type": ""})
-    return bool(first["type"] == "Lowercase")
 
 
 def _stated_length(folder: Path) -> int | None:

@@ -20,7 +20,6 @@ from munjang.checkpoint.card import model_card
 from munjang.checkpoint.files import read_object
 from munjang.checkpoint.layout import LEGACY_POOLING, POOLING_NAMES
 from munjang.checkpoint.parts import ModelParts
-from munjang.checkpoint.reading import lower_cases
 from munjang.checkpoint.static import ENDLESS
 from munjang.checkpoint.swap import replace_folder
 from munjang.errors import InputError, ModelError
@@ -29,6 +28,7 @@ from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of, to_theirs
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling
+from munjang.text.tokenizer import Tokenizer
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _ARCHITECTURES = {
@@ -161,8 +161,18 @@ def _write_transformer(parts: ModelParts, folder: Path, dtype: torch.dtype) -> N
     parts.tokenizer.save(folder)
     _write_json(
         folder / "sentence_bert_config.json",
-        {"max_seq_length": parts.tokenizer.max_length, "do_lower_case": lower_cases(parts.tokenizer)},
+        {"max_seq_length": parts.tokenizer.max_length, "do_lower_case": _lower_cases(parts.tokenizer)},
     )
+
+
+def _lower_cases(tokenizer: Tokenizer) -> bool:
+    """Whether lower-casing stands before everything else the tokenizer does, as do_lower_case puts it there."""
+    if tokenizer.backend.normalizer is None:
+        return False
+    first = json.loads(tokenizer.backend.normalizer.__getstate__())
+    if first["type"] == "Sequence":
+        first = next(iter(first["normalizers"]), {"type": ""})
+    return bool(first["type"] == "Lowercase")
 
 
 def _write_encoder(body: Encoder, parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:

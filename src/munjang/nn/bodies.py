@@ -95,11 +95,20 @@ class TransformersBody(nn.Module):
             raise MissingExtraError("transformers", "hf", f"the model in {folder}") from error
         try:
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            model = AutoModel.from_pretrained(
-                folder, config=config, local_files_only=True, trust_remote_code=False, dtype=torch.float32
+            model, info = AutoModel.from_pretrained(
+                folder,
+                config=config,
+                local_files_only=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
+                output_loading_info=True,
             )
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise ModelError(f"transformers cannot load the model in {folder}: {error}") from error
+        # What vectors do not come from may be missing; anything else would be random numbers, silently.
+        missing = [key for key in info["missing_keys"] if not key.startswith(("pooler.", "decoder."))]
+        if missing:
+            raise ModelError(f"{folder} lacks {len(missing)} weights, the first of them {sorted(missing)[0]!r}")
         if getattr(config, "is_encoder_decoder", False):
             model = model.get_encoder()
         return cls(model)

@@ -81,3 +81,16 @@ def _cgroup_quota() -> float | None:
         return None if limit_v1 <= 0 else limit_v1 / int((base / "cpu.cfs_period_us").read_text())
     except (OSError, ValueError):
         return None
+
+
+def explain(device: torch.device, dtype: torch.dtype, asked: str) -> str:
+    """Why this device and this precision, in words."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{cpu_cores()} cores"
+    if asked != "auto":
+        return f"{device} ({name}); {asked} was asked for"
+    reason = {
+        torch.float16: "CUDA computes fastest in it",
+        torch.bfloat16: "this CPU multiplies bfloat16 natively",
+        torch.float32: "this CPU does not multiply bfloat16 natively",
+    }[dtype]
+    return f"{device} ({name}); {str(dtype).removeprefix('torch.')} because {reason}"

@@ -144,11 +144,11 @@ class Layer(nn.Module):
             before = x if self.attention_norm is None else self.attention_norm(x)
             x = x + self.dropout(self.attention(before, plan, step))
             x = x + self.dropout(self.mlp(self.mlp_norm(x)))
-            return x
-        assert self.attention_norm is not None
-        x = self.attention_norm(self.dropout(self.attention(x, plan, step)), x)
-        after: Tensor = self.mlp_norm(self.dropout(self.mlp(x)), x)
-        return after
+        else:
+            assert self.attention_norm is not None
+            x = self.attention_norm(self.dropout(self.attention(x, plan, step)), x)
+            x = self.mlp_norm(self.dropout(self.mlp(x)), x)
+        return x
 
 
 class Encoder(nn.Module):

@@ -125,7 +125,7 @@ class VectorWriter:
         """Stop here. What is durable stays, and the same call goes on from it later."""
         if not self._open:
             return
-        if self._progress.rows == 0:  # nothing to keep
+        if self._progress.rows == 0 and not self._recorded():  # nothing to keep
             with contextlib.suppress(OSError):
                 _discard(self._target, self._store)
         self._shut()
@@ -137,6 +137,14 @@ class VectorWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _recorded(self) -> bool:
+        """Whether the record on disk has rows: Ctrl-C may strike between saving it and noting it here."""
+        try:
+            record = load_progress(_progress_path(self._target), self.path)
+        except ResumeError:
+            return True  # damaged: not ours to throw away
+        return record is not None and record.rows > 0
 
     def _shut(self) -> None:
         self._open = False
