@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.timing import progress
@@ -42,7 +42,7 @@ def probe(kind: str, *arguments: str, timeout: float = 3600) -> dict[str, float]
     return found
 
 
-def repeated(kind: str, sides: dict[str, Sequence[str]], repeats: int) -> dict[str, dict[str, float]]:
+def repeated(kind: str, sides: Mapping[str, Sequence[str]], repeats: int) -> dict[str, dict[str, float]]:
     """Medians of each side's probe, the sides taking turns; '@now' becomes the time at which the child is started.
 
     A first turn that fills the file caches is not counted.

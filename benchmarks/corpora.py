@@ -1,8 +1,8 @@
 """The texts that are encoded: written here, by grammars, the same on every machine.
 
 Enters: a name and a count. Leaves: that many different texts. `short` is English, about 19 MiniLM tokens each; `mixed`
-is 1 to 16 such sentences joined, a few of them beyond 256 tokens; `korean` is short Korean; `koen` is Korean and English
-in one list, with sentences that switch between the two. Texts of one's own come from files, one a line.
+is 1 to 16 such sentences joined, a few of them beyond 256 tokens; `korean` is short Korean; `koen` is Korean and
+English in one list, with sentences that switch between the two. Texts of one's own come from files, one a line.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ QUICK = {"short": 48, "mixed": 8, "korean": 24, "koen": 24}
 HOW = """Both sides load the same folder on the same device and encode the same list of texts; tokenising is included.
 They take turns (A B A B ...), {repeats} times after a warm-up; a speed is that of the median repetition, and "times" is
 the median of the ratios within a round, with the lowest and the highest in brackets. Munjang's tokenizer keeps a table
-of the words it has met: unless a row says "warm word table" it was emptied before every repetition, so that each word is
-met for the first time. Start-up is measured in processes of its own, medians of {starts} after one that is not counted;
-memory likewise, once; memory is the high-water mark (VmHWM) of the process. The texts are generated
+of the words it has met: unless a row says "warm word table" it was emptied before every repetition, so that each word
+is met for the first time. Start-up is measured in processes of its own, medians of {starts} after one that is not
+counted; memory likewise, but once; it is the high-water mark (VmHWM) of the process. The texts are generated
 (`benchmarks/corpora.py`), the same everywhere; `--texts NAME=FILE` takes others."""
 
 

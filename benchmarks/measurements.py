@@ -75,7 +75,7 @@ def measure_speed(
 ) -> None:
     """Texts per second of both sides for every model and corpus."""
     cuda = device.startswith("cuda")
-    columns = ("model", "corpus", "Munjang", "Munjang /s", "ST default /s", "times")
+    columns: tuple[str, ...] = ("model", "corpus", "Munjang", "Munjang /s", "ST default /s", "times")
     columns += ("ST best", "ST best /s", "times best", "lowest cosine") if cuda else ("lowest cosine",)
     title = "Speed, one core kept busy by another process" if busy else "Speed"
     rows: list[tuple[str, ...]] = []
@@ -89,12 +89,14 @@ def measure_speed(
             progress(f"{title}: {model}, {corpus}")
             default = Peer(peers["float32"], "float32", 32)
             sides: list[Side] = [default]
-            if cuda:
-                sides.append(_best_peer(peers, own, found, f"{model}, {corpus}"))
+            best = _best_peer(peers, own, found, f"{model}, {corpus}") if cuda else default
+            if best.name != default.name:
+                sides.append(best)
             with children.busy_core() if busy else contextlib.nullcontext():
                 timed = interleaved([*sides, *ours], own, repeats, warm_up=len(own) if cuda else WARM_UP)
+            theirs = (timed[0], timed[len(sides) - 1]) if cuda else (timed[0],)
             for side, taken in zip(ours, timed[len(sides) :], strict=True):
-                rows.append(_speed_row((model, corpus, side.name.removeprefix("Munjang ")), timed[: len(sides)], taken))
+                rows.append(_speed_row((model, corpus, side.name.removeprefix("Munjang ")), theirs, taken))
                 print("  ".join(rows[-1]), flush=True)
             found.raw.append(_raw_speed(model, corpus, busy, timed))
     found.add(Table(title, columns, rows, " ".join(notes)))

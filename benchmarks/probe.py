@@ -9,6 +9,11 @@ import json
 import sys
 import time
 
+TYPE_CHECKING = False  # typing itself takes a while to import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
 
 def memory(field: str) -> float:
     """VmRSS (now) or VmHWM (the most so far) of this process in MB."""
@@ -72,11 +77,11 @@ def probe_stream(folder: str, device: str, dtype: str, count: str, target: str) 
 
     warnings.simplefilter("ignore")
     total = int(count)
-    model = munjang.load(folder, device=device, dtype=dtype)  # type: ignore[arg-type]
+    model = munjang.load(folder, device=device, dtype=dtype)
     model.encode(["one"])
     marks = {"loaded_mb": memory("VmHWM")}
 
-    def texts():  # type: ignore[no-untyped-def]
+    def texts() -> Iterator[str]:
         for number, text in enumerate(itertools.islice(corpora.stream("short"), total)):
             if number == total // 4:
                 marks["quarter_mb"] = memory("VmHWM")
@@ -90,12 +95,12 @@ def probe_stream(folder: str, device: str, dtype: str, count: str, target: str) 
     return {**marks, "end_mb": memory("VmHWM"), "seconds": report.seconds, "dimension": model.dimension}
 
 
-def _encoder(side: str, folder: str, device: str, dtype: str):  # type: ignore[no-untyped-def]
+def _encoder(side: str, folder: str, device: str, dtype: str) -> Callable[[list[str]], Any]:
     """The side's encode, with nothing imported but what a user of it would import."""
     if side == "munjang":
         import munjang
 
-        return munjang.load(folder, device=device, dtype=dtype).encode  # type: ignore[arg-type]
+        return munjang.load(folder, device=device, dtype=dtype).encode
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(folder, device=device).encode

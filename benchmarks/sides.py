@@ -90,4 +90,4 @@ def load_ours(folder: Path, device: str, dtype: str) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notes about random models
-        return munjang.load(folder, device=device, dtype=dtype)  # type: ignore[arg-type]
+        return munjang.load(folder, device=device, dtype=dtype)

@@ -30,7 +30,7 @@ from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarnin
 from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokens
+from munjang.text.tokenizer import Tokenizer, Tokens
 from munjang.types import DTypeName, EncodeReport, PoolingMode, Similarity
 from munjang.vector_files import open_writer
 
@@ -152,6 +152,10 @@ class BiEncoder:
         if value < 1:
             raise InputError(f"threads must be at least 1, got {value}")
         self._threads = value
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.parts.tokenizer
 
     @property
     def prompts(self) -> dict[str, str]:

@@ -170,6 +170,14 @@ def test_binary_candidates_are_the_nearest_and_ties_go_to_the_lower_index(n, d, 
     assert (np.diff(found.indices, axis=1)[same_bits] > 0).all()
 
 
+def test_equal_scores_after_rescoring_go_to_the_lower_index():
+    floats = np.array([[3, -1], [1, 1], [3, -1]], dtype=np.float32)  # by bits, row 1 is the nearest
+    query = np.array([1, 1], dtype=np.float32)  # by dot product, all are as near
+    bits = vectors.quantize_binary(floats)
+    found = vectors.top_k_binary(query, bits, 2, kind="dot", rescore=floats, oversample=1.5)
+    assert found.indices.tolist() == [[0, 1]]
+
+
 def test_memory_maps_and_no_queries(tmp_path, recwarn):
     floats = random_vectors(200)
     np.save(tmp_path / "floats.npy", floats)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -181,10 +182,13 @@ print(peak_mb() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_stays_within_the_budget():
     command = [sys.executable, "-c", MEASURE]  # a process of its own, whose peak is these calls'
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    # glibc keeps freed blocks for later, by chance up to twice the budget; here it gives them back at once, so
+    # that the peak is what was in use.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     *grown_mb, unbounded_mb = map(float, output.split())
     assert len(grown_mb) == 3
-    assert max(grown_mb) < 24 + 4, grown_mb  # all scores at once would be 160 MB
+    assert max(grown_mb) < 24, grown_mb  # all scores at once would be 160 MB
     assert unbounded_mb > 50  # and the meter sees it when they are
 
 

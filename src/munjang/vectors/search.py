@@ -54,8 +54,8 @@ def top_k(
 ) -> TopK[ArrayT]:
     """Return the k most similar rows of the corpus for every query, exactly.
 
-    Besides the inputs and the answer, at most about `memory_mb` are in use, or what one query and one row take
-    if that is more; a memory-mapped corpus is read in blocks of a third of that. `exclude_self` is for queries
+    Besides the inputs and the answer, at most `memory_mb` are in use, or what one query and one row take if that
+    is more (the C library may keep as much again of what was freed); a memory-mapped corpus is read in blocks. `exclude_self` is for queries
     that are the corpus: a row is then no neighbour of itself. The work is done on `device`, by default where the
     tensors lie (the CPU for arrays); the answer comes back in the queries' kind.
 
