@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+
 from munjang.errors import MunjangWarning
 
 ROOT = Path(__file__).parents[1]

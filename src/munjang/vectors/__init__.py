@@ -9,9 +9,8 @@
 Every function takes numpy arrays or torch tensors, `[n, d]` or one vector `[d]`, and answers in the kind of its
 first argument (for a tensor: on the same device). Numbers are float32, or float64 where an input is float64.
 
-The arithmetic runs in torch for both kinds, since its matrix product and its top-k beat numpy's by two to three
-times on a CPU and the same lines run on a GPU; a numpy array shares its memory with the tensor. Torch is
-imported by the first call, never by `import munjang.vectors`.
+The arithmetic runs in torch for both kinds: one implementation, which runs on a GPU as well, and an array shares
+its memory with the tensor. Torch is imported by the first call, never by `import munjang.vectors`.
 """
 
 from munjang.vectors.quantization import (

@@ -55,9 +55,9 @@ def top_k(
     """Return the k most similar rows of the corpus for every query, exactly.
 
     Besides the inputs and the answer, at most `memory_mb` are in use, or what one query and one row take if that
-    is more (the C library may keep as much again of what was freed); a memory-mapped corpus is read in blocks. `exclude_self` is for queries
-    that are the corpus: a row is then no neighbour of itself. The work is done on `device`, by default where the
-    tensors lie (the CPU for arrays); the answer comes back in the queries' kind.
+    is more (the C library may keep as much again of what was freed); a memory-mapped corpus is read in blocks.
+    `exclude_self` is for queries that are the corpus: a row is then no neighbour of itself. The work is done on
+    `device`, by default where the tensors lie (the CPU for arrays); the answer comes back in the queries' kind.
 
     Equal scores go to the lower index. Equal vectors may still differ in the last bit of their score when they
     fall into different blocks, because a matrix product rounds by its shape.

@@ -1,0 +1,73 @@
+"""The computer: batches that do not fit are halved; the master weights stay as they were read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import munjang
+from munjang.computer import Computer
+from munjang.errors import InputError
+from munjang.text.batches import Batch, pack
+
+TEXTS = [f"text {i} " + "word " * i for i in range(9)]
+
+
+@pytest.fixture(scope="module")
+def model(minilm_path: Path) -> munjang.BiEncoder:
+    return munjang.load(minilm_path, device="cpu", dtype="float32")
+
+
+def test_a_batch_that_does_not_fit_is_halved(model: munjang.BiEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = model.encode(TEXTS)
+    body, seen = model.parts.body, []
+    forward = type(body).forward
+
+    def small_memory(self: torch.nn.Module, batch: object) -> torch.Tensor:
+        seen.append(batch.count)
+        if batch.count > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, batch)
+
+    monkeypatch.setattr(type(body), "forward", small_memory)
+    assert np.abs(model.encode(TEXTS) - expected).max() < 1e-6
+    assert max(seen) == 9
+    monkeypatch.setattr(type(body), "forward", lambda self, batch: (_ for _ in ()).throw(torch.OutOfMemoryError("x")))
+    with pytest.raises(torch.OutOfMemoryError):
+        model.encode(["one"])
+
+
+def test_ids_are_checked_before_the_device_sees_them(model: munjang.BiEncoder) -> None:
+    computer = Computer(model.parts, torch.device("cpu"), torch.float32)
+
+    def batch(ids: list[int]) -> Batch:
+        return Batch(np.array(ids, np.int32), np.array([len(ids)], np.int32), np.array([0]))
+
+    with pytest.raises(InputError, match=r"token ids must be 0\.\.30521"):
+        computer(batch([101, 30_522, 102]), 0, 384)
+    with pytest.raises(InputError, match="got -1"):
+        computer(batch([101, -1, 102]), 0, 384)
+    with pytest.raises(InputError, match="at most 512 tokens"):
+        computer(batch([101] * 513), 0, 384)
+
+
+def test_the_master_weights_stay_float32(minilm_path: Path) -> None:
+    model = munjang.load(minilm_path, device="cpu", dtype="bfloat16")
+    assert {p.dtype for p in model.parts.body.parameters()} == {torch.float32}
+    computer = model._computer
+    (batch,) = pack(model.tokenizer.encode(TEXTS), 10_000)
+    with torch.inference_mode():
+        assert computer(batch, 0, 384).dtype == torch.float32
+
+
+def test_weights_too_large_for_float16_are_noticed(minilm_path: Path) -> None:
+    from munjang import checkpoint
+
+    parts = checkpoint.read(minilm_path)
+    assert Computer(parts, torch.device("cpu"), torch.float16).dtype == torch.float16
+    with torch.no_grad():
+        parts.body.layers[0].mlp.up.weight[0, 0] = 1e6
+    assert Computer(parts, torch.device("cpu"), torch.float16).dtype == torch.float32
