@@ -1,7 +1,7 @@
 """`make demo`: a small Korean/English sample, its similarity matrix and each sentence's nearest neighbours.
 
-The model is all-MiniLM-L6-v2, installed from the package registry with the development tools. It was trained on English:
-its Korean is weak, and the demo says so instead of hiding it.
+The model is all-MiniLM-L6-v2, installed from the package registry with the development tools. It was trained on
+English: its Korean is weak, and the demo says so instead of hiding it.
 """
 
 from __future__ import annotations
