@@ -53,7 +53,6 @@ class _Job:
     prompt_tokens: int
     normalize: bool
     dimension: int
-    full: bool = False  # compute in float32 whatever the model's precision
 
 
 class BiEncoder:
@@ -229,7 +228,7 @@ class BiEncoder:
         with progress_teller(progress, total) as done:
             for part in self._run(self._split(rows), job, done):
                 parts.append(part.vectors)
-                report = _added(report, part.report)
+                report = report.plus(part.report)
         vectors = np.concatenate(parts) if parts else np.zeros((0, job.dimension), np.float32)
         return Encoded(vectors, replace(report, seconds=time.perf_counter() - started))
 
@@ -288,7 +287,7 @@ class BiEncoder:
             for part in self._run(fresh(), job, done):
                 window = waiting.popleft()
                 writer.append(part.vectors, window.texts, window.columns)
-                report = _added(report, part.report)
+                report = report.plus(part.report)
             writer.finish()
         return replace(report, texts=report.texts + skipped, skipped=skipped, seconds=time.perf_counter() - started)
 
@@ -399,10 +398,11 @@ class BiEncoder:
         engine = self._engine(self._computer, job)
         for window in engine.run(texts(), done):
             inputs, rows = waiting.popleft(), window.rows
-            if job.normalize:
-                rows = vectors.normalize(rows)
+            # One sum tells; only where it is not finite are all values looked at.
             if not np.isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():
                 rows = self._again(inputs, rows, job)
+            if job.normalize:
+                rows = vectors.normalize(rows)
             report = EncodeReport(len(rows), window.tokens, window.truncated, window.longest, self.max_length, 0.0)
             yield Encoded(rows, report)
 
@@ -431,26 +431,15 @@ class BiEncoder:
             if self._exact is None:
                 self._exact = Computer(self.parts, self._device, torch.float32)
             (window,) = self._engine(self._exact, job).run([[texts[i] for i in bad]])
-            fixed = vectors.normalize(window.rows) if job.normalize else window.rows
             rows = rows.copy()
-            rows[bad] = fixed
-            bad = bad[~np.isfinite(fixed).all(axis=1)]
+            rows[bad] = window.rows
+            bad = bad[~np.isfinite(window.rows).all(axis=1)]
         if len(bad):
             raise ModelError(
                 f"{len(bad)} vectors are not finite even in float32, the first for {texts[bad[0]][:60]!r}: "
                 "the model's weights are damaged"
             )
         return rows
-
-
-def _added(total: EncodeReport, part: EncodeReport) -> EncodeReport:
-    return replace(
-        total,
-        texts=total.texts + part.texts,
-        tokens=total.tokens + part.tokens,
-        truncated=total.truncated + part.truncated,
-        longest=max(total.longest, part.longest),
-    )
 
 
 def _warn_truncated(report: EncodeReport) -> None:

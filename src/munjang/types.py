@@ -5,7 +5,7 @@ Nothing here imports torch: `import munjang` reads this file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
@@ -24,6 +24,16 @@ class EncodeReport:
     max_length: int
     seconds: float
     skipped: int = 0  # texts that an earlier, interrupted run had already encoded
+
+    def plus(self, part: EncodeReport) -> EncodeReport:
+        """Both together; the time stays this one's."""
+        return replace(
+            self,
+            texts=self.texts + part.texts,
+            tokens=self.tokens + part.tokens,
+            truncated=self.truncated + part.truncated,
+            longest=max(self.longest, part.longest),
+        )
 
     def __str__(self) -> str:
         rate = self.texts / self.seconds if self.seconds > 0 else float("inf")
