@@ -13,7 +13,9 @@ from benchmarks.page import Table
 from benchmarks.sides import Ours, Peer, Side, load_ours, load_peer
 from benchmarks.timing import Timed, interleaved, lowest_cosine, once, progress, ratio
 
-WARM_UP = 64  # texts, on a CPU; on a GPU every side encodes all of them first
+WARM_UP = 64  # texts, on a CPU
+WARM_UP_CUDA = 4096  # a whole window: kernels are compiled, memory is taken
+SEARCH = 4000  # texts on which the peer's settings are compared; the quickest then runs on all of them
 PEER_DTYPES = ("float32", "float16", "bfloat16")
 PEER_BATCHES = (32, 256, 1024)
 NOTE_SPEED = (
@@ -93,7 +95,7 @@ def measure_speed(
             if best.name != default.name:
                 sides.append(best)
             with children.busy_core() if busy else contextlib.nullcontext():
-                timed = interleaved([*sides, *ours], own, repeats, warm_up=len(own) if cuda else WARM_UP)
+                timed = interleaved([*sides, *ours], own, repeats, warm_up=WARM_UP_CUDA if cuda else WARM_UP)
             theirs = (timed[0], timed[len(sides) - 1]) if cuda else (timed[0],)
             for side, taken in zip(ours, timed[len(sides) :], strict=True):
                 rows.append(_speed_row((model, corpus, side.name.removeprefix("Munjang ")), theirs, taken))
@@ -116,6 +118,7 @@ def _our_sides(folder: Path, device: str) -> list[Ours]:
 def _best_peer(peers: Mapping[str, Any], texts: Sequence[str], found: Found, where: str) -> Peer:
     """Every precision and batch size once, after a warm-up; the quickest."""
     tried: list[tuple[float, Peer]] = []
+    texts = texts[:SEARCH]
     for dtype, model in peers.items():
         for batch in PEER_BATCHES:
             peer = Peer(model, dtype, batch)

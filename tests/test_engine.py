@@ -116,4 +116,17 @@ def test_one_batch_keeps_the_intra_op_threads() -> None:
 
 def test_plans_fit_the_device() -> None:
     assert plan_for(torch.device("cpu"), 3).workers == 3
-    assert plan_for(torch.device("cuda", 0), 3).workers == 0
+    assert plan_for(torch.device("meta"), 3).workers == 0
+
+
+def test_what_is_not_a_cpu_gets_its_rows_back_in_order_too() -> None:
+    """The way of a GPU, with a device that computes at once."""
+    plan = Plan(window_texts=8, window_characters=10**6, budget=16, workers=0)
+    windows = [[[i, j] * (j + 1) for j in range(5)] for i in range(7)]
+    for beside in (None, _tokenise):
+        engine = Engine(_tokenise, _compute, width=2, device=torch.device("cpu"), plan=plan, beside=beside)
+        engine._cpu = False
+        told: list[int] = []
+        for window, result in zip(windows, engine.run(windows, told.append), strict=True):
+            assert result.rows.tolist() == [[sum(row), len(row)] for row in window]
+        assert sum(told) == 35

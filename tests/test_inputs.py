@@ -13,6 +13,7 @@ from munjang.inputs import as_rows, progress_teller, split_rows
 @given(st.lists(st.text(max_size=30)), st.integers(1, 7), st.integers(1, 40))
 def test_windows_hold_every_text_once_within_the_limits(texts: list[str], count: int, characters: int) -> None:
     windows = list(split_rows(iter(texts), count, characters))
+    assert windows == list(split_rows(texts, count, characters)), "a list and an iterator are cut alike"
     assert [text for window in windows for text in window.texts] == texts
     for window in windows:
         assert 1 <= len(window.texts) <= count

@@ -8,6 +8,7 @@ device, in the precision chosen there. Every method may be called from several t
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import time
@@ -222,15 +223,15 @@ class BiEncoder:
     ) -> Encoded:
         """`encode`, with the report instead of a warning."""
         started = time.perf_counter()
-        rows, total = as_rows(texts)
+        inputs, total = as_rows(texts)
         job = self._job(prompt, prompt_name, normalize)
         parts, report = [], self._report()
         with progress_teller(progress, total) as done:
-            for part in self._run(self._split(rows), job, done):
+            for part in self._run(self._split(inputs), job, done):
                 parts.append(part.vectors)
                 report = report.plus(part.report)
-        vectors = np.concatenate(parts) if parts else np.zeros((0, job.dimension), np.float32)
-        return Encoded(vectors, replace(report, seconds=time.perf_counter() - started))
+        rows = np.concatenate(parts) if parts else np.zeros((0, job.dimension), np.float32)
+        return Encoded(rows, replace(report, seconds=time.perf_counter() - started))
 
     def encode_stream(
         self,
@@ -407,15 +408,22 @@ class BiEncoder:
             yield Encoded(rows, report)
 
     def _engine(self, computer: Computer, job: _Job) -> Engine[str]:
-        def tokenise(texts: Sequence[str]) -> Tokens:
+        def tokenise(texts: Sequence[str], by_words: bool = True) -> Tokens:
             if job.prompt:
                 texts = [job.prompt + text for text in texts]
-            return self.parts.tokenizer.encode(texts)
+            return self.parts.tokenizer.encode(texts, by_words=by_words)
 
         def compute(batch: Batch) -> Tensor:
             return computer(batch, job.prompt_tokens, job.dimension)
 
-        return Engine(tokenise, compute, width=job.dimension, device=self._device, plan=self._plan())
+        return Engine(
+            tokenise,
+            compute,
+            width=job.dimension,
+            device=self._device,
+            plan=self._plan(),
+            beside=functools.partial(tokenise, by_words=False),
+        )
 
     def _again(self, texts: list[str], rows: Array, job: _Job) -> Array:
         """The rows that are not finite, computed in float32."""

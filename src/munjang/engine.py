@@ -5,17 +5,17 @@ computes one packed batch. Leaves: one float32 array per window, rows in input o
 memory at a time, so that a stream of any length runs in bounded memory.
 
 Texts are pulled in the caller's thread (a database cursor or a file may not like another one); tokenising runs beside
-the device. On CUDA the batches of the next window are launched before the last one is waited for. On the CPU, bulk work
-runs one worker thread per core, each with one intra-op thread, each taking packed batches: OpenMP threads inside one
-matrix product wait for each other, and one busy neighbour halves or quarters them; workers do not. A call that fits
-into one batch keeps the intra-op threads instead.
+the device (`preparing.py`). On CUDA the batches of the next window are launched before the last one is waited for. On
+the CPU, bulk work runs one worker thread per core, each with one intra-op thread, each taking packed batches: OpenMP
+threads inside one matrix product wait for each other, and one busy neighbour halves or quarters them; workers do not. A
+call that fits into one batch keeps the intra-op threads instead.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from munjang.nn.device import cpu_cores
+from munjang.preparing import MANY_CORES, in_a_thread, in_turns
 from munjang.text.batches import Batch, pack
 from munjang.text.tokenizer import Tokens
 
@@ -55,7 +57,15 @@ def plan_for(device: torch.device, threads: int) -> Plan:
     """CPU: batches that stay near the caches. CUDA: batches that fill the chip, windows that overlap tokenising."""
     if device.type == "cpu":
         return Plan(window_texts=4096, window_characters=4 << 20, budget=1024, workers=threads)
-    return Plan(window_texts=4096, window_characters=16 << 20, budget=65_536, workers=0)
+    return Plan(window_texts=4096, window_characters=16 << 20, budget=_device_budget(device), workers=0)
+
+
+def _device_budget(device: torch.device) -> int:
+    """Tokens in a batch on a GPU: large ones need fewer launches, small memories smaller batches."""
+    if device.type != "cuda":
+        return 16_384
+    gigabytes = torch.cuda.get_device_properties(device).total_memory / 2**30
+    return 131_072 if gigabytes > 40 else 65_536 if gigabytes > 20 else 32_768
 
 
 class Engine(Generic[Item]):
@@ -69,63 +79,68 @@ class Engine(Generic[Item]):
         width: int,
         device: torch.device,
         plan: Plan,
+        beside: Callable[[Sequence[Item]], Tokens] | None = None,  # tokenises natively, without the interpreter
     ) -> None:
         self._tokenise = tokenise
+        self._beside = beside
         self._compute = compute
         self._width = width
         self._device = device
+        self._cpu = device.type == "cpu"
         self._plan = plan
 
     def run(self, windows: Iterable[Sequence[Item]], done: Callable[[int], None] | None = None) -> Iterator[Window]:
         """Yield each window's result, in order; `done(n)` is told of every n inputs that are finished."""
-        source = iter(windows)
         report = done or (lambda n: None)
         launched: deque[_Launched] = deque()
-        waiting: deque[Future[tuple[Tokens, list[Batch]]]] = deque()
         workers = _Workers(self._plan.workers)
-        with ThreadPoolExecutor(1, thread_name_prefix="munjang-tokenise") as reader:
-            try:
-                while True:
-                    # One window is tokenised while another computes; a third is being pulled.
-                    while len(waiting) < 2 and (items := next(source, None)) is not None:
-                        waiting.append(reader.submit(self._prepare, items))
-                    if not waiting:
-                        break
-                    launched.append(self._launch(*waiting.popleft().result(), workers, report, last=not waiting))
-                    if len(launched) > 1:
-                        yield launched.popleft().finish()
-                while launched:
+        started = (
+            self._on_workers(iter(windows), workers, report) if self._cpu else self._on_device(iter(windows), report)
+        )
+        try:
+            for window in started:
+                launched.append(window)
+                if len(launched) > 1:
                     yield launched.popleft().finish()
-            finally:
-                workers.stop()
-                for future in waiting:
-                    future.cancel()
+            while launched:
+                yield launched.popleft().finish()
+        finally:
+            workers.stop()
+            started.close()
 
     def _prepare(self, items: Sequence[Item]) -> tuple[Tokens, list[Batch]]:
         tokens = self._tokenise(items)
         return tokens, pack(tokens, self._plan.budget)
 
-    def _launch(
-        self, tokens: Tokens, batches: list[Batch], workers: _Workers, report: Callable[[int], None], *, last: bool
-    ) -> _Launched:
-        if self._device.type == "cpu":
+    def _prepare_beside(self, items: Sequence[Item]) -> tuple[Tokens, list[Batch]]:
+        assert self._beside is not None
+        tokens = self._beside(items)
+        return tokens, pack(tokens, self._plan.budget)
+
+    def _on_workers(
+        self, source: Iterator[Sequence[Item]], workers: _Workers, report: Callable[[int], None]
+    ) -> Generator[_Launched]:
+        """Hand every batch to the workers, window by window."""
+        for (tokens, batches), last in in_a_thread(source, self._prepare):
             rows = np.empty((len(tokens.lengths), self._width), np.float32)
             # A single batch keeps torch's intra-op threads, unless one thread was asked for.
             alone = workers.idle and last and len(batches) <= 1 and self._plan.workers > 1
-            if alone:
-                futures = [_finished(self._on_cpu, batch, rows, report) for batch in batches]
-            else:
-                futures = [workers.submit(self._on_cpu, batch, rows, report) for batch in batches]
-            return _CpuLaunched(tokens, rows, futures)
-        return self._on_device(tokens, batches, report)
+            start = _finished if alone else workers.submit
+            yield _CpuLaunched(tokens, rows, [start(self._on_cpu, batch, rows, report) for batch in batches])
 
     def _on_cpu(self, batch: Batch, rows: Array, report: Callable[[int], None]) -> None:
         with torch.inference_mode():
             rows[batch.rows] = self._compute(batch).numpy()
         report(len(batch.rows))
 
-    def _on_device(self, tokens: Tokens, batches: list[Batch], report: Callable[[int], None]) -> _DeviceLaunched:
-        """Start every batch and the copy back; nothing here waits for the device."""
+    def _on_device(self, source: Iterator[Sequence[Item]], report: Callable[[int], None]) -> Generator[_Launched]:
+        """Launch every batch, window by window, and tokenise the next while the device computes."""
+        beside = None if self._beside is None or cpu_cores() < MANY_CORES else self._prepare_beside
+        for tokens, batches in in_turns(source, self._prepare, beside):
+            yield self._start(tokens, batches, report)
+
+    def _start(self, tokens: Tokens, batches: list[Batch], report: Callable[[int], None]) -> _DeviceLaunched:
+        """Start a window's batches and the copy back; nothing here waits for the device."""
         count = len(tokens.lengths)
         pinned = self._device.type == "cuda"
         target = torch.empty(count, self._width, dtype=torch.float32, pin_memory=pinned)

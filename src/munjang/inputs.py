@@ -8,6 +8,7 @@ position; an empty string is legal.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import threading
 import time
@@ -46,6 +47,9 @@ def as_rows(rows: Iterable[Row] | str) -> tuple[Iterable[Row], int | None]:
 
 def split_rows(rows: Iterable[object], max_texts: int, max_characters: int) -> Iterator[Rows]:
     """Windows of at most so many texts and, unless a single text is longer, so many characters."""
+    if isinstance(rows, list | tuple) and set(map(type, rows)) <= {str}:
+        yield from _split_texts(rows, max_texts, max_characters)
+        return
     texts: list[str] = []
     records: list[Mapping[str, object]] = []
     characters = position = 0
@@ -62,6 +66,18 @@ def split_rows(rows: Iterable[object], max_texts: int, max_characters: int) -> I
             raise InputError(f"row {position} is a text, but the rows before it were dicts: give one or the other")
     if texts:
         yield Rows(texts, _columns(records, position + 1 - len(texts)))
+
+
+def _split_texts(texts: Sequence[str], max_texts: int, max_characters: int) -> Iterator[Rows]:
+    """The same for a list of nothing but strings, by slices."""
+    start = 0
+    while start < len(texts):
+        window = list(texts[start : start + max_texts])
+        if sum(map(len, window)) > max_characters:
+            fits = itertools.takewhile(lambda total: total <= max_characters, itertools.accumulate(map(len, window)))
+            window = window[: max(1, sum(1 for _ in fits))]
+        yield Rows(window, {})
+        start += len(window)
 
 
 def _text_of(row: object, position: int) -> str:

@@ -134,12 +134,16 @@ class Tokenizer:
             self._vocab_size = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         return self._vocab_size
 
-    def encode(self, texts: Sequence[str]) -> Tokens:
-        """Token ids of each text, special tokens included, cut to max_length."""
+    def encode(self, texts: Sequence[str], *, by_words: bool = True) -> Tokens:
+        """Token ids of each text, special tokens included, cut to max_length.
+
+        by_words: through the table of words where the backend allows it; False leaves all the work to the backend,
+        which does it on all cores without the interpreter. The ids are the same.
+        """
         max_length, cutter = self._max_length, self._cutter
         if cutter is not None:
             return self._encode_by_backend(texts, max_length, cutter)
-        ids, lengths = self._bodies(texts)
+        ids, lengths = self._bodies(texts, by_words=by_words)
         return self._frame(ids, lengths, max_length)
 
     def count(self, texts: Sequence[str]) -> Int32:
@@ -149,9 +153,9 @@ class Tokenizer:
         _, lengths = self._bodies(texts)
         return lengths + np.int32(self.specials)
 
-    def _bodies(self, texts: Sequence[str]) -> tuple[Int32, Int32]:
+    def _bodies(self, texts: Sequence[str], *, by_words: bool = True) -> tuple[Int32, Int32]:
         """Ids [total] and lengths [n] without special tokens and uncut."""
-        if self._words is not None:
+        if self._words is not None and by_words:
             return self._words.encode(texts)
         return from_lists(encode_ids(self.backend, texts, special=False))
 
