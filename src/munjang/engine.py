@@ -56,7 +56,7 @@ class Window:
 def plan_for(device: torch.device, threads: int) -> Plan:
     """CPU: batches that stay near the caches. CUDA: batches that fill the chip, windows that overlap tokenising."""
     if device.type == "cpu":
-        return Plan(window_texts=4096, window_characters=4 << 20, budget=1024, workers=threads)
+        return Plan(window_texts=4096, window_characters=4 << 20, budget=1536, workers=threads)
     return Plan(window_texts=4096, window_characters=16 << 20, budget=_device_budget(device), workers=0)
 
 

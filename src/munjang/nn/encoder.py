@@ -25,7 +25,7 @@ def activate(x: Tensor, name: Activation) -> Tensor:
     """The activation by name; x is the fresh output of a linear layer."""
     if name == "gelu":
         # Without gradients nobody else holds x: one buffer less.
-        return functional.gelu(x) if torch.is_grad_enabled() else torch.ops.aten.gelu_(x)  # type: ignore[no-any-return]
+        return functional.gelu(x) if torch.is_grad_enabled() else torch.ops.aten.gelu_(x)
     if name == "gelu_tanh":
         return functional.gelu(x, approximate="tanh")
     if name == "relu":
