@@ -25,6 +25,12 @@ NOTE_SPEED = (
 )
 
 
+NOTE_BEST = (
+    f"ST best: the quickest of {', '.join(PEER_DTYPES)} with batches of {', '.join(map(str, PEER_BATCHES))}, looked "
+    f"for on the first {SEARCH:,} texts."
+)
+
+
 @dataclass
 class Found:
     """Tables in the order they were made, and everything behind them."""
@@ -81,7 +87,7 @@ def measure_speed(
     columns += ("ST best", "ST best /s", "times best", "lowest cosine") if cuda else ("lowest cosine",)
     title = "Speed, one core kept busy by another process" if busy else "Speed"
     rows: list[tuple[str, ...]] = []
-    notes = [NOTE_SPEED]
+    notes = [NOTE_SPEED, NOTE_BEST] if cuda else [NOTE_SPEED]
     for model, folder in folders.items():
         peers = {dtype: load_peer(folder, device, dtype) for dtype in (PEER_DTYPES if cuda else ("float32",))}
         ours = _our_sides(folder, device)
