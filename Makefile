@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 help:
 	@echo "make demo      encode a small Korean/English sample, show similarities and neighbours"
 	@echo "make test      the tests (a few minutes on two cores)"
-	@echo "make test-all  the tests, the slow ones too"
+	@echo "make test-all  the tests, the slow ones too, with new random examples"
 	@echo "make check     ruff, mypy --strict, the import layers"
 	@echo "make format    ruff, applied"
 	@echo "make bench     Munjang beside sentence-transformers; writes docs/benchmarks.md"
@@ -28,7 +28,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -q -m "not slow and not gpu"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -q
+	MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q
 
 check: $(STAMP)
 	$(BIN)/ruff check .

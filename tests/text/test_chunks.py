@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from munjang.errors import InputError
@@ -44,6 +44,7 @@ WHOLE_CHARACTER = 24  # the least room in which any single character fits (U+FDF
 
 @settings(max_examples=60, deadline=None)
 @given(text=documents, room=st.integers(WHOLE_CHARACTER, 40), part=st.floats(0.05, 1))
+@example(text="antidisestablishmentarianismcafe\u0301\n", room=30, part=1.0)
 def test_chunks_cover_the_text_and_fit(any_tokenizer: Tokenizer, text: str, room: int, part: float) -> None:
     size = room + any_tokenizer.specials
     found = chunks(text, any_tokenizer, size=size, stride=max(1, int(room * part)))

@@ -184,11 +184,12 @@ def _pieces(
 
 
 def _closed(pieces: list[_Unit], start: int, end: int) -> list[_Unit]:
-    """Let each piece reach to the next one, and join those that begin in the same character."""
+    """Let each piece reach to the next one, and join those that begin in the same character or behind the word."""
     closed: list[_Unit] = []
     for piece in pieces:
         begin = start if not closed else max(piece.start, start)
-        if closed and begin <= closed[-1].start:
+        # A token of the white space behind the last word of a text begins where that word ends.
+        if closed and (begin <= closed[-1].start or begin >= end):
             closed[-1] = closed[-1]._replace(tokens=closed[-1].tokens + piece.tokens)
         else:
             if closed:
