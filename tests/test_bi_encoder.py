@@ -298,49 +298,39 @@ def test_encode_to_keeps_columns(model: BiEncoder, tmp_path: Path) -> None:
     assert table["text"].to_pylist() == TEXTS
 
 
-def test_an_interrupted_encode_to_goes_on_and_encodes_nothing_twice(
-    model: BiEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def interrupted(model: BiEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An output that stopped after some windows of eight texts."""
     from munjang import bi_encoder, engine
 
     small = engine.Plan(window_texts=8, window_characters=10**6, budget=256, workers=1)
     monkeypatch.setattr(bi_encoder, "plan_for", lambda device, threads: small)
-    path = tmp_path / "vectors.npy"
 
     def breaks_off():
         yield from TEXTS[:30]
         raise KeyboardInterrupt
 
+    path = tmp_path / "vectors.npy"
     with pytest.raises(KeyboardInterrupt):
         model.encode_to(breaks_off(), path)
     assert not path.exists()
-    report = model.encode_to(TEXTS, path)
+    return path
+
+
+def test_an_interrupted_encode_to_goes_on_and_encodes_nothing_twice(model: BiEncoder, interrupted: Path) -> None:
+    report = model.encode_to(TEXTS, interrupted)
     assert 8 <= report.skipped <= 30
     assert report.tokens < model.encode_report(TEXTS).report.tokens
-    assert np.abs(np.load(path, mmap_mode="r") - model.encode(TEXTS)).max() < 1e-6
+    assert np.abs(np.load(interrupted, mmap_mode="r") - model.encode(TEXTS)).max() < 1e-6
 
 
-def test_a_resumed_encode_to_refuses_other_texts_and_other_settings(
-    model: BiEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from munjang import bi_encoder, engine
-
-    small = engine.Plan(window_texts=8, window_characters=10**6, budget=256, workers=1)
-    monkeypatch.setattr(bi_encoder, "plan_for", lambda device, threads: small)
-    path = tmp_path / "vectors.npy"
-
-    def breaks_off():
-        yield from TEXTS[:30]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        model.encode_to(breaks_off(), path)
+def test_a_resumed_encode_to_refuses_other_texts_and_other_settings(model: BiEncoder, interrupted: Path) -> None:
     with pytest.raises(ResumeError):
-        model.encode_to(["other", *TEXTS[1:]], path)
+        model.encode_to(["other", *TEXTS[1:]], interrupted)
     with pytest.raises(ResumeError):
-        model.encode_to(TEXTS, path, prompt="query: ")
-    model.encode_to(TEXTS, path)
-    assert np.load(path).shape == (len(TEXTS), 384)
+        model.encode_to(TEXTS, interrupted, prompt="query: ")
+    model.encode_to(TEXTS, interrupted)
+    assert np.load(interrupted).shape == (len(TEXTS), 384)
 
 
 _KILLED = """

@@ -311,28 +311,10 @@ class BiEncoder:
 
     def describe(self) -> dict[str, object]:
         """What the model is, for people: `munjang info` prints it."""
-        body, tokenizer = self.parts.body, self.parts.tokenizer
-        parameters = sum(p.numel() for p in body.parameters()) + sum(p.numel() for p in self.parts.heads.parameters())
         return {
-            "source": self.parts.source,
-            "family": body.config.family,
-            "layers": len(body.config.steps) or None,
-            "hidden size": body.hidden,
-            "attention heads": body.config.heads if body.config.steps else None,
-            "parameters": parameters,
+            **self.parts.describe(),
             "dimension": self.dimension,
             "full dimension": self.full_dimension,
-            "pooling": list(self.parts.pooling.modes),
-            "heads": [type(head).__name__ for head in self.parts.heads],
-            "max length": self.max_length,
-            "tokenizer": {
-                "model": type(tokenizer.backend.model).__name__,
-                "vocabulary": tokenizer.vocab_size,
-                "special tokens around a text": tokenizer.specials,
-            },
-            "prompts": dict(self.prompts),
-            "default prompt": self.parts.default_prompt_name,
-            "similarity": self.similarity_name,
             "device": str(self.device),
             "dtype": str(self.dtype).removeprefix("torch."),
             "chosen": explain(self.device, self.dtype, str(self._asked)),

@@ -92,9 +92,9 @@ class Engine(Generic[Item]):
     def run(self, windows: Iterable[Sequence[Item]], done: Callable[[int], None] | None = None) -> Iterator[Window]:
         """Yield each window's result, in order; `done(n)` is told of every n inputs that are finished."""
         report = done or (lambda n: None)
-        launched: deque[_Launched] = deque()
+        launched: deque[_OnWorkers | _OnDevice] = deque()
         workers = _Workers(self._plan.workers)
-        started = (
+        started: Generator[_OnWorkers | _OnDevice] = (
             self._on_workers(iter(windows), workers, report) if self._cpu else self._on_device(iter(windows), report)
         )
         try:
@@ -119,27 +119,27 @@ class Engine(Generic[Item]):
 
     def _on_workers(
         self, source: Iterator[Sequence[Item]], workers: _Workers, report: Callable[[int], None]
-    ) -> Generator[_Launched]:
+    ) -> Generator[_OnWorkers]:
         """Hand every batch to the workers, window by window."""
         for (tokens, batches), last in in_a_thread(source, self._prepare):
             rows = np.empty((len(tokens.lengths), self._width), np.float32)
             # A single batch keeps torch's intra-op threads, unless one thread was asked for.
             alone = workers.idle and last and len(batches) <= 1 and self._plan.workers > 1
             start = _finished if alone else workers.submit
-            yield _CpuLaunched(tokens, rows, [start(self._on_cpu, batch, rows, report) for batch in batches])
+            yield _OnWorkers(tokens, rows, [start(self._on_cpu, batch, rows, report) for batch in batches])
 
     def _on_cpu(self, batch: Batch, rows: Array, report: Callable[[int], None]) -> None:
         with torch.inference_mode():
             rows[batch.rows] = self._compute(batch).numpy()
         report(len(batch.rows))
 
-    def _on_device(self, source: Iterator[Sequence[Item]], report: Callable[[int], None]) -> Generator[_Launched]:
+    def _on_device(self, source: Iterator[Sequence[Item]], report: Callable[[int], None]) -> Generator[_OnDevice]:
         """Launch every batch, window by window, and tokenise the next while the device computes."""
         beside = None if self._beside is None or cpu_cores() < MANY_CORES else self._prepare_beside
         for tokens, batches in in_turns(source, self._prepare, beside):
             yield self._start(tokens, batches, report)
 
-    def _start(self, tokens: Tokens, batches: list[Batch], report: Callable[[int], None]) -> _DeviceLaunched:
+    def _start(self, tokens: Tokens, batches: list[Batch], report: Callable[[int], None]) -> _OnDevice:
         """Start a window's batches and the copy back; nothing here waits for the device."""
         count = len(tokens.lengths)
         pinned = self._device.type == "cuda"
@@ -154,7 +154,7 @@ class Engine(Generic[Item]):
         event = torch.cuda.Event() if pinned else None
         if event is not None:
             event.record()
-        return _DeviceLaunched(tokens, target, event, report)
+        return _OnDevice(tokens, target, event, report)
 
 
 class _Workers:
@@ -203,30 +203,29 @@ def _finished(call: Callable[..., None], *arguments: object) -> Future[None]:
     return future
 
 
+def _window(tokens: Tokens, rows: Array) -> Window:
+    return Window(rows, len(tokens.ids), tokens.truncated, tokens.longest)
+
+
 @dataclass(frozen=True)
-class _Launched:
+class _OnWorkers:
+    """A window whose batches the workers have."""
+
     tokens: Tokens
-
-    def _window(self, rows: Array) -> Window:
-        return Window(rows, len(self.tokens.ids), self.tokens.truncated, self.tokens.longest)
-
-    def finish(self) -> Window:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _CpuLaunched(_Launched):
     rows: Array
     futures: list[Future[None]]
 
     def finish(self) -> Window:
         for future in self.futures:
             future.result()
-        return self._window(self.rows)
+        return _window(self.tokens, self.rows)
 
 
 @dataclass(frozen=True)
-class _DeviceLaunched(_Launched):
+class _OnDevice:
+    """A window that the device computes and copies back."""
+
+    tokens: Tokens
     target: Tensor
     event: torch.cuda.Event | None
     report: Callable[[int], None]
@@ -235,4 +234,4 @@ class _DeviceLaunched(_Launched):
         if self.event is not None:
             self.event.synchronize()
         self.report(len(self.target))
-        return self._window(self.target.numpy())
+        return _window(self.tokens, self.target.numpy())

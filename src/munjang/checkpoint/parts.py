@@ -31,3 +31,26 @@ class ModelParts:
     leftover: dict[str, Tensor] = field(default_factory=dict)  # the pooler, kept so that a saved model has it
     notes: list[str] = field(default_factory=list)  # what had to be assumed or repaired, in words
     source: str = ""  # the folder, or hub id@revision
+
+    def describe(self) -> dict[str, object]:
+        """What the model is, for people."""
+        body, tokenizer = self.body, self.tokenizer
+        return {
+            "source": self.source,
+            "family": body.config.family,
+            "layers": len(body.config.steps) or None,
+            "hidden size": body.hidden,
+            "attention heads": body.config.heads if body.config.steps else None,
+            "parameters": sum(p.numel() for module in (body, self.heads) for p in module.parameters()),
+            "pooling": list(self.pooling.modes),
+            "heads": [type(head).__name__ for head in self.heads],
+            "max length": tokenizer.max_length,
+            "tokenizer": {
+                "model": type(tokenizer.backend.model).__name__,
+                "vocabulary": tokenizer.vocab_size,
+                "special tokens around a text": tokenizer.specials,
+            },
+            "prompts": dict(self.prompts),
+            "default prompt": self.default_prompt_name,
+            "similarity": self.similarity,
+        }

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from munjang.durable import sync_folder
 from munjang.errors import InputError, ModelError, MunjangError
 
 # What belongs to a model and goes when it is replaced. Whatever else lies in the folder (.git, notes) stays.
@@ -109,7 +110,7 @@ def _swap(aside: Path, target: Path) -> None:
                 raise
     else:
         raise ModelError(f"{target} is being replaced by others all the time; save to another folder")
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     if previous.is_dir():
         _finish(previous, target)
 
@@ -119,7 +120,7 @@ def _finish(previous: Path, target: Path) -> None:
     for entry in list(previous.iterdir()):
         if not _MODEL_FILE.fullmatch(entry.name) and not os.path.lexists(target / entry.name):
             os.rename(entry, target / entry.name)
-    _sync_folder(target)
+    sync_folder(target)
     # What lies under the name `previous` is always whole, because `repair` trusts it.
     doomed = _aside(target)
     os.rename(previous, doomed)
@@ -160,21 +161,7 @@ def _sync(folder: Path) -> None:
         for name in files:
             with open(os.path.join(root, name), "rb+") as file:
                 os.fsync(file.fileno())
-        _sync_folder(Path(root))
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # it cannot, and does not need to
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        # Some network and FUSE file systems refuse to sync folders; there is nothing more to be done there.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(handle)
+        sync_folder(Path(root))
 
 
 @contextlib.contextmanager

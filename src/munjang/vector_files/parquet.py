@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from munjang.durable import sync_folder, write_whole
 from munjang.errors import DataError, InputError, MissingExtraError, ResumeError
-from munjang.vector_files.durable import sync_folder, write_whole
 from munjang.vector_files.progress import BEGIN_AGAIN, Progress
 from munjang.vector_files.stores import Window
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from munjang.durable import write_whole
 from munjang.errors import ResumeError
-from munjang.vector_files.durable import write_whole
 
 FORMAT = 1
 BEGIN_AGAIN = "pass overwrite=True (--overwrite) to begin again, or choose another output path"

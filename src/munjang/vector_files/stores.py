@@ -6,6 +6,7 @@ here are one file `<name>.partial` that grows at its end and takes the final nam
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import os
@@ -17,8 +18,8 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
+from munjang.durable import sync_folder, write_all
 from munjang.errors import InputError, ResumeError
-from munjang.vector_files.durable import sync_folder, write_all
 from munjang.vector_files.progress import BEGIN_AGAIN, Progress
 
 CHUNK = 1 << 20
@@ -62,7 +63,7 @@ class Store(Protocol):
         """Remove the unfinished data."""
 
 
-class GrowingFile:
+class GrowingFile(abc.ABC):
     """A store of one file that grows at its end. Subclasses say how a header and a window look."""
 
     layout = ""
@@ -76,8 +77,9 @@ class GrowingFile:
     def header(self, rows: int) -> bytes:
         return b""
 
+    @abc.abstractmethod
     def serialise(self, window: Window) -> bytes | memoryview:
-        raise NotImplementedError
+        """The bytes of a window's rows."""
 
     def begin(self) -> int:
         self._file = open(self._partial, "w+b", buffering=0)  # noqa: SIM115 (stays open while rows come)
