@@ -1,8 +1,6 @@
-"""Every row in exactly one batch, within the limits; windows lose nothing and read no further than they must."""
+"""Every row in exactly one batch, within the limits."""
 
 from __future__ import annotations
-
-from itertools import count, islice
 
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.errors import InputError
-from munjang.text.batches import pack, windows
+from munjang.text.batches import pack
 from munjang.text.tokenizer import Tokens
 
 
@@ -71,26 +69,3 @@ def test_the_limit_of_sequences_is_the_kernels() -> None:
 def test_limits_must_be_positive(budget: int, most: int) -> None:
     with pytest.raises(InputError, match="at least 1"):
         pack(tokens_of([1]), budget, max_sequences=most)
-
-
-@given(texts=st.lists(st.text(max_size=12)), most=st.integers(1, 6), characters=st.integers(1, 30))
-def test_windows_are_bounded_and_lose_nothing(texts: list[str], most: int, characters: int) -> None:
-    parts = list(windows(iter(texts), max_texts=most, max_characters=characters))
-    assert [text for part in parts for text in part] == texts
-    for part in parts:
-        assert 1 <= len(part) <= most
-        assert sum(map(len, part)) <= characters or len(part) == 1
-
-
-def test_windows_are_lazy() -> None:
-    endless = (f"text {number}" for number in count())
-    first, second = islice(windows(endless, max_texts=3, max_characters=1000), 2)
-    assert second == ["text 3", "text 4", "text 5"]
-    assert len(first) == 3
-    assert int(next(endless).split()[1]) <= 8, "it reads one window ahead at most"
-
-
-@pytest.mark.parametrize(("most", "characters"), [(0, 5), (5, 0)])
-def test_window_limits_are_checked_at_once(most: int, characters: int) -> None:
-    with pytest.raises(InputError, match="at least 1"):
-        windows([], max_texts=most, max_characters=characters)

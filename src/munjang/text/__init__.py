@@ -8,8 +8,8 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from munjang.text.batches import Batch, pack, windows
+from munjang.text.batches import Batch, pack
 from munjang.text.chunks import Chunk, chunk_all, chunks
 from munjang.text.tokenizer import Tokenizer, Tokens
 
-__all__ = ["Batch", "Chunk", "Tokenizer", "Tokens", "chunk_all", "chunks", "pack", "windows"]
+__all__ = ["Batch", "Chunk", "Tokenizer", "Tokens", "chunk_all", "chunks", "pack"]

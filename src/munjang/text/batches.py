@@ -1,16 +1,13 @@
-"""Ragged tokens to packed batches, and an endless stream of texts to windows.
+"""Ragged tokens to packed batches.
 
 `pack` takes the `Tokens` of one window and gives `Batch`es: sequences sorted by length, at most `budget` tokens
 and `max_sequences` sequences each. Nothing is padded; sorting still pays, because attention on a CPU groups
 sequences of equal length, and because kernels see rows of like cost. The longest batch comes first: a budget
 that is too large for the device then fails at once, not after an hour, and the tail of the work is short.
-
-`windows` cuts a stream into lists that fit in memory, so that a stream of any length can be sorted window by window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,26 +72,3 @@ def _fill(sums: Int64, budget: int, max_sequences: int, wanted: int) -> list[tup
         cuts.append((first, last))
         last = first
     return cuts
-
-
-def windows(texts: Iterable[str], *, max_texts: int, max_characters: int) -> Iterator[list[str]]:
-    """The texts in order, as lists of at most `max_texts` texts and `max_characters` characters, lazily.
-
-    A text longer than `max_characters` makes a window of its own.
-    """
-    if max_texts < 1 or max_characters < 1:
-        raise InputError(f"max_texts and max_characters must be at least 1, got {max_texts}, {max_characters}")
-    return _windows(texts, max_texts, max_characters)
-
-
-def _windows(texts: Iterable[str], max_texts: int, max_characters: int) -> Iterator[list[str]]:
-    window: list[str] = []
-    characters = 0
-    for text in texts:
-        if window and (len(window) >= max_texts or characters + len(text) > max_characters):
-            yield window
-            window, characters = [], 0
-        window.append(text)
-        characters += len(text)
-    if window:
-        yield window
