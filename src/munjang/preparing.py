@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -25,8 +26,15 @@ def in_a_thread(
 ) -> Iterator[tuple[Made, bool]]:
     """One window is prepared while another computes; with each comes whether it is the last.
 
-    The source is pulled in the caller's thread.
+    The source is pulled in the caller's thread. A single window needs no thread: a query should not wait for one.
     """
+    first, second = next(source, None), next(source, None)
+    if first is None:
+        return
+    if second is None:
+        yield prepare(first), True
+        return
+    source = chain((first, second), source)
     waiting: deque[Future[Made]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="munjang-tokenise") as reader:
         try:
