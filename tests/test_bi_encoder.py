@@ -212,30 +212,6 @@ def test_several_threads_at_once(model: BiEncoder) -> None:
     assert max(failures) < 1e-6
 
 
-_FORKED = """
-    import os, sys
-    import munjang
-
-    model = munjang.load(sys.argv[1], device="cpu")
-    texts = ["some words to encode " * 9] * 200
-    model.encode(["a query"]), model.encode(texts)
-    child = os.fork()
-    if child == 0:
-        model.encode(["a query"]), model.encode(texts)
-        os._exit(7)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_does_not_hang(minilm_path: Path) -> None:
-    """As web servers that load the model before they fork do."""
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(_FORKED), str(minilm_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
-    assert done.stdout.strip() == "7"
-
-
 def test_vectors_that_are_not_finite_are_computed_again_or_refused(minilm_path: Path) -> None:
     model = munjang.load(minilm_path, device="cpu", dtype="bfloat16")
     good = munjang.load(minilm_path, device="cpu", dtype="float32").encode(TEXTS)

@@ -13,7 +13,6 @@ call that fits into one batch keeps the intra-op threads instead.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -186,15 +185,6 @@ class _Workers:
     def stop(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _after_fork() -> None:
-    """In a forked child OpenMP's threads are gone, and a parallel region would wait for them for ever."""
-    torch.set_num_threads(1)
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _single_threaded() -> None:
