@@ -185,6 +185,15 @@ def test_prompts(model: BiEncoder, peer: SentenceTransformer) -> None:
     assert np.array_equal(model.encode_document(["d"]), model.encode(["d"]))
 
 
+def test_a_prompt_can_be_left_out_of_the_pooling(minilm_path: Path, tmp_path: Path) -> None:
+    theirs = SentenceTransformer(str(minilm_path), device="cpu", prompts={"query": "find what answers: "})
+    theirs[1].include_prompt = False
+    theirs.save_pretrained(str(tmp_path))
+    model = munjang.load(tmp_path, device="cpu", dtype="float32")
+    assert np.abs(model.encode_query(TEXTS) - theirs.encode(TEXTS, prompt_name="query")).max() < 1e-5
+    assert np.abs(model.encode_query(TEXTS) - model.encode(TEXTS)).max() > 1e-3
+
+
 def test_similarity_of_texts_and_of_vectors(model: BiEncoder, peer: SentenceTransformer) -> None:
     vectors = model.encode(TEXTS[:6])
     expected = peer.similarity(vectors, vectors).numpy()
