@@ -1,7 +1,7 @@
 """`Computer`: a model's parts on one device in one precision, and one packed batch through them.
 
-Enters: a `Batch` of token ids. Leaves: float32 vectors on the device. A batch that does not fit into the device's
-memory is halved until it does.
+Enters: a `Batch` of token ids. Leaves: float32 vectors (`Computer`) or logits (`CrossComputer`) on the device. A batch
+that does not fit into the device's memory is halved until it does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import CrossParts, ModelParts
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import check_ids, to_packed
 from munjang.text.batches import Batch
+from munjang.text.ragged import Int32
+from munjang.text.tokenizer import Tokenizer
 
 
 class Computer:
@@ -44,13 +46,42 @@ class Computer:
         return torch.cat([self(half, prompt_tokens, dimension) for half in _halves(batch)])
 
 
+class CrossComputer:
+    """A body and a classifier head on one device in one precision; the head computes in float32."""
+
+    def __init__(self, parts: CrossParts, device: torch.device, dtype: torch.dtype) -> None:
+        self._checks = parts.body.config
+        self.device = device
+        self.dtype = dtype if _fits(parts.body, dtype) else torch.float32
+        same = device.type == "cpu" and self.dtype == torch.float32
+        self._body = parts.body if same else copy.deepcopy(parts.body).to(device=device, dtype=self.dtype)
+        self._head = parts.head if same else copy.deepcopy(parts.head).to(device=device)
+        self._body.eval()
+        self._head.eval()
+
+    def __call__(self, batch: Batch) -> Tensor:  # float32 [n, labels]
+        check_ids(batch.ids, batch.lengths, self._checks, batch.segments)
+        try:
+            packed = to_packed(batch.ids, batch.lengths, self.device, segments=batch.segments)
+            logits: Tensor = self._head(self._body(packed), packed)
+            return logits
+        except torch.OutOfMemoryError:
+            if len(batch.lengths) == 1:
+                raise
+        return torch.cat([self(half) for half in _halves(batch)])
+
+
 def _halves(batch: Batch) -> tuple[Batch, Batch]:
     middle = len(batch.lengths) // 2
     cut = int(batch.lengths[:middle].sum())
     return (
-        Batch(batch.ids[:cut], batch.lengths[:middle], batch.rows[:middle]),
-        Batch(batch.ids[cut:], batch.lengths[middle:], batch.rows[middle:]),
+        Batch(batch.ids[:cut], batch.lengths[:middle], batch.rows[:middle], _part(batch, slice(None, cut))),
+        Batch(batch.ids[cut:], batch.lengths[middle:], batch.rows[middle:], _part(batch, slice(cut, None))),
     )
+
+
+def _part(batch: Batch, tokens: slice) -> Int32 | None:
+    return None if batch.segments is None else batch.segments[tokens]
 
 
 def _fits(body: nn.Module, dtype: torch.dtype) -> bool:
@@ -63,12 +94,26 @@ def _fits(body: nn.Module, dtype: torch.dtype) -> bool:
 
 def fingerprint_of(parts: ModelParts) -> str:
     """A hash of everything that decides the vectors."""
+    heads = [repr(head) + getattr(head, "activation", "") for head in parts.heads]
+    return _fingerprint(
+        (("body", parts.body), ("heads", parts.heads)),
+        parts.tokenizer,
+        (parts.pooling, heads, parts.tokenizer.max_length, parts.body.config),
+    )
+
+
+def cross_fingerprint_of(parts: CrossParts) -> str:
+    """A hash of everything that decides the scores."""
+    settings = (parts.head.shape, parts.labels, parts.activation, parts.tokenizer.max_length, parts.body.config)
+    return _fingerprint((("body", parts.body), ("head", parts.head)), parts.tokenizer, settings)
+
+
+def _fingerprint(modules: tuple[tuple[str, nn.Module], ...], tokenizer: Tokenizer, settings: tuple[object, ...]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for name, module in (("body", parts.body), ("heads", parts.heads)):
+    for name, module in modules:
         for key, tensor in sorted(module.state_dict().items()):
             digest.update(f"{name}.{key} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    heads = [repr(head) + getattr(head, "activation", "") for head in parts.heads]
-    digest.update(parts.tokenizer.backend.to_str().encode())
-    digest.update(repr((parts.pooling, heads, parts.tokenizer.max_length, parts.body.config)).encode())
+    digest.update(tokenizer.backend.to_str().encode())
+    digest.update(repr(settings).encode())
     return digest.hexdigest()

@@ -6,12 +6,15 @@
     │   └── ModelNotFoundError           there is no model at that path or hub id
     ├── DataError                        a file of texts cannot be read or written as asked
     ├── ResumeError                      earlier output is there, but belongs to other texts or another model
+    ├── TrainingError                    a training run cannot go on: the loss is not a number, nothing fits
     └── MissingExtraError (ImportError)  an optional dependency is not installed; the message has the command
 
     MunjangWarning (UserWarning)
     ├── TruncationWarning                texts were longer than the model reads
     ├── PrecisionWarning                 a result was not finite and was computed again in float32
-    └── ModelWarning                     something about a model had to be assumed (for example its pooling)
+    ├── ModelWarning                     something about a model had to be assumed (for example its pooling)
+    ├── TrainingWarning                  a training run had to do something else than it was told
+    └── LeakageWarning                   evaluation texts stand in the training data
 
 A message says what was expected, what came, and what to do.
 """
@@ -43,6 +46,10 @@ class ResumeError(MunjangError):
     """Earlier output is there, but it belongs to other texts or another model."""
 
 
+class TrainingError(MunjangError):
+    """A training run cannot go on."""
+
+
 class MissingExtraError(MunjangError, ImportError):
     """An optional dependency is not installed."""
 
@@ -64,3 +71,11 @@ class PrecisionWarning(MunjangWarning):
 
 class ModelWarning(MunjangWarning):
     """Something about a model had to be assumed."""
+
+
+class TrainingWarning(MunjangWarning):
+    """A training run had to do something else than it was told."""
+
+
+class LeakageWarning(MunjangWarning):
+    """Evaluation texts stand in the training data."""

@@ -1,8 +1,8 @@
 """What a person hands in: checked, counted, cut into windows; and how they are told of progress.
 
-Enters: any iterable of texts, or of dicts with a `text`. Leaves: `Rows`, windows bounded by count and by characters, so
-that a stream of any length passes through bounded memory. An item that is not a text is an error that names its
-position; an empty string is legal.
+Enters: any iterable of texts, of dicts with a `text`, or of pairs of texts. Leaves: windows bounded by count and by
+characters (`Rows`, or lists of pairs), so that a stream of any length passes through bounded memory. An item that is
+not a text, or not a pair, is an error that names its position; an empty string is legal.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeVar
+
+import numpy as np
 
 from munjang.errors import InputError
 
@@ -78,6 +80,53 @@ def _split_texts(texts: Sequence[str], max_texts: int, max_characters: int) -> I
             window = window[: max(1, sum(1 for _ in fits))]
         yield Rows(window, {})
         start += len(window)
+
+
+def as_pairs(pairs: object) -> tuple[Iterable[object], int | None]:
+    """The pairs and how many there are, where that is known; a text, or one bare pair, is refused."""
+    if isinstance(pairs, str | bytes | Mapping) or not isinstance(pairs, Iterable):
+        raise InputError(
+            f"expected a list or another iterable of pairs (a, b), got {type(pairs).__name__}: {_short(pairs)}. "
+            "A cross-encoder reads two texts together: one pair is [(a, b)]"
+        )
+    return pairs, len(pairs) if isinstance(pairs, Sized) else None
+
+
+def split_pairs(pairs: Iterable[object], max_pairs: int, max_characters: int) -> Iterator[list[tuple[str, str]]]:
+    """Windows of at most so many pairs and, unless a single pair is longer, so many characters."""
+    window: list[tuple[str, str]] = []
+    characters = 0
+    for position, given in enumerate(pairs):
+        pair = _pair_of(given, position)
+        length = len(pair[0]) + len(pair[1])
+        if window and (len(window) >= max_pairs or characters + length > max_characters):
+            yield window
+            window, characters = [], 0
+        window.append(pair)
+        characters += length
+    if window:
+        yield window
+
+
+def _pair_of(given: object, position: int) -> tuple[str, str]:
+    if isinstance(given, str):
+        raise InputError(
+            f"pair {position} must be two texts (a, b), got a single text: {_short(given)}. A cross-encoder reads two "
+            "texts together: one pair is [(a, b)]; for vectors of single texts use a bi-encoder"
+        )
+    texts = given.tolist() if isinstance(given, np.ndarray) else given
+    if not isinstance(texts, tuple | list):
+        raise InputError(f"pair {position} must be two texts (a, b), got {type(given).__name__}: {_short(given)}")
+    if len(texts) != 2:
+        raise InputError(f"pair {position} must be two texts (a, b), got {len(texts)}: {_short(given)}")
+    first, second = texts
+    for which, text in (("first", first), ("second", second)):
+        if not isinstance(text, str):
+            raise InputError(
+                f"the {which} text of pair {position} must be a string, got {type(text).__name__}: {_short(text)}. "
+                "An empty text is '', a missing one must be left out or replaced"
+            )
+    return first, second
 
 
 def _text_of(row: object, position: int) -> str:

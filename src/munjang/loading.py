@@ -9,6 +9,8 @@ import torch
 
 from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import static_from_words
+from munjang.checkpoint.cross_parts import HeadName
+from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError
 from munjang.types import DTypeName, PoolingMode
 
@@ -43,6 +45,62 @@ def load(
         revision=revision,
         local_files_only=local_files_only,
     )
+
+
+def load_cross_encoder(
+    path_or_id: str | Path,
+    *,
+    labels: Sequence[str] | int | None = None,
+    head: HeadName | None = None,
+    device: str | torch.device | None = None,
+    dtype: DTypeName = "auto",
+    max_length: int | None = None,
+    revision: str | None = None,
+    local_files_only: bool = False,
+) -> CrossEncoder:
+    """Load a cross-encoder: one saved as such, a sequence classifier, or a body that gets a new head.
+
+    labels: how many outputs, or their names, for a model that is to be trained. head: 'sbert' (the paper's) or
+    'standard' (the family's own) for a new head. The rest as in `load`.
+    """
+    return CrossEncoder.load(
+        path_or_id,
+        labels=labels,
+        head=head,
+        device=device,
+        dtype=dtype,
+        max_length=max_length,
+        revision=revision,
+        local_files_only=local_files_only,
+    )
+
+
+def load_reranker(
+    path_or_id: str | Path | None = None,
+    *,
+    device: str | torch.device | None = None,
+    dtype: DTypeName = "auto",
+    max_length: int | None = None,
+    revision: str | None = None,
+    local_files_only: bool = False,
+) -> CrossEncoder:
+    """Load a cross-encoder that gives one score, for ranking."""
+    if path_or_id is None:
+        raise InputError(
+            "munjang.load_reranker() needs the path of a model folder or a hub id, for example "
+            "munjang.load_reranker('cross-encoder/ms-marco-MiniLM-L6-v2'): this release carries no model of its own"
+        )
+    model = CrossEncoder.load(
+        path_or_id,
+        device=device,
+        dtype=dtype,
+        max_length=max_length,
+        revision=revision,
+        local_files_only=local_files_only,
+    )
+    if len(model.labels) != 1:
+        raise InputError(f"a reranker gives one score, but {path_or_id} has the labels {', '.join(model.labels)}")
+    return model
 
 
 def from_word_vectors(path: str | Path, *, lower_case: bool = True) -> BiEncoder:

@@ -56,6 +56,8 @@ _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "
 FAMILIES: dict[str, dict[str, Any]] = {
     "bert": _SIZES | {"max_position_embeddings": 40},
     "roberta": _SIZES | {"max_position_embeddings": 42, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    "xlm-roberta": _SIZES | {"max_position_embeddings": 42, "pad_token_id": 1, "type_vocab_size": 1},
+    "camembert": _SIZES | {"max_position_embeddings": 42, "pad_token_id": 1, "type_vocab_size": 1},
     "electra": _SIZES | {"max_position_embeddings": 40, "embedding_size": 16},
     "albert": _SIZES | {"max_position_embeddings": 40, "embedding_size": 16},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40},
@@ -75,7 +77,8 @@ def bodies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if family not in made:
             from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-            backend = _byte_level() if family == "roberta" else _word_piece()
+            byte_level = family in ("roberta", "xlm-roberta", "camembert")
+            backend = _byte_level() if byte_level else _word_piece()
             size = backend.get_vocab_size() + 3
             torch.manual_seed(7)
             model = AutoModel.from_config(AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family]))
@@ -83,7 +86,7 @@ def bodies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 parameter.data += torch.randn_like(parameter) * 0.1
             folder = tmp_path_factory.mktemp(family)
             model.save_pretrained(folder)
-            names = ("<s>", "</s>", "<pad>", "<unk>", "<mask>") if family == "roberta" else (
+            names = ("<s>", "</s>", "<pad>", "<unk>", "<mask>") if byte_level else (
                 "[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]",
             )  # fmt: skip
             PreTrainedTokenizerFast(
@@ -94,6 +97,61 @@ def bodies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return made[family]
 
     return make
+
+
+PAIRS = [
+    ("The cat sat on the mat.", "A cat is sitting."),
+    ("한국어 문장을 벡터로 바꾼다.", ""),
+    ("", "x"),
+    ("", ""),
+    (TEXTS[1], TEXTS[4]),
+    ("x", TEXTS[4] + " " + TEXTS[1]),
+    (TEXTS[4] + " " + TEXTS[1], "한국어"),
+]
+
+
+@pytest.fixture(scope="session")
+def classifiers(bodies: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`classifiers("bert", 3)` is the folder of a small random sequence classifier as transformers saves it."""
+    import shutil
+
+    made: dict[tuple[str, int, str], Path] = {}
+
+    def make(family: str, labels: int = 1, **settings: Any) -> Path:
+        key = (family, labels, repr(settings))
+        if key not in made:
+            from transformers import AutoConfig, AutoModelForSequenceClassification
+
+            folder = tmp_path_factory.mktemp(f"{family}-classifier")
+            config = AutoConfig.from_pretrained(bodies(family), num_labels=labels, **settings)
+            torch.manual_seed(11)
+            model = AutoModelForSequenceClassification.from_config(config)
+            for parameter in model.parameters():
+                parameter.data += torch.randn_like(parameter) * 0.1
+            model.save_pretrained(folder)
+            for path in bodies(family).glob("*token*"):
+                shutil.copy(path, folder)
+            made[key] = folder
+        return made[key]
+
+    return make
+
+
+@pytest.fixture
+def pairs() -> list[tuple[str, str]]:
+    return list(PAIRS)
+
+
+@pytest.fixture
+def their_scores() -> Callable[..., np.ndarray]:
+    """Scores of pairs through sentence-transformers, as its `predict` gives them."""
+    from sentence_transformers import CrossEncoder
+
+    def predict(folder: Path, pairs: list[tuple[str, str]], **options: Any) -> np.ndarray:
+        model = CrossEncoder(str(folder), device="cpu", local_files_only=True)
+        return np.asarray(model.predict([list(pair) for pair in pairs], show_progress_bar=False, **options))
+
+    return predict
 
 
 @pytest.fixture

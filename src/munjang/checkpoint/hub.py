@@ -12,7 +12,9 @@ from pathlib import Path
 from munjang.checkpoint.swap import repair
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 
-DEFAULT_ORGANISATION = "sentence-transformers"  # where a name without '/' is looked for, as sentence-transformers does
+# Where a name without '/' is looked for, as sentence-transformers does.
+DEFAULT_ORGANISATION = "sentence-transformers"
+CROSS_ORGANISATION = "cross-encoder"
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[A-Za-z0-9][\w.\-]*)?")
 _FILES = ("*.json", "*.txt", "*.model", "model*.safetensors", "*/model*.safetensors", "*.vocab", "*.merges")
 # Weights of other frameworks, and of this one in other precisions; none of them is read.
@@ -20,7 +22,13 @@ _NEVER = ("onnx/*", "openvino/*", "*.onnx", "*.ot", "*.msgpack", "*.h5", "coreml
 _PICKLES = ("pytorch_model*.bin", "*/pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
 
-def resolve(path_or_id: str | Path, *, revision: str | None = None, local_files_only: bool = False) -> Path:
+def resolve(
+    path_or_id: str | Path,
+    *,
+    revision: str | None = None,
+    local_files_only: bool = False,
+    organisation: str = DEFAULT_ORGANISATION,
+) -> Path:
     """The folder of a model: `path_or_id` itself where it is a folder, else a snapshot from the hub."""
     given = os.fspath(path_or_id)
     if not given.strip():
@@ -33,7 +41,8 @@ def resolve(path_or_id: str | Path, *, revision: str | None = None, local_files_
         raise ModelNotFoundError(f"a model is a folder, but {given} is a file: give the folder that holds it")
     if isinstance(path_or_id, Path) or _path_like(given):
         raise ModelNotFoundError(f"there is no folder {given} (looked for {folder.absolute()}){_nearest(folder)}")
-    return _from_hub(given, revision, local_files_only or _offline())
+    ids = [given] if "/" in given else [f"{organisation}/{given}", given]
+    return _from_hub(given, ids, revision, local_files_only or _offline())
 
 
 def _path_like(text: str) -> bool:
@@ -69,8 +78,7 @@ def _cache() -> Path:
     return Path(base).expanduser() / "huggingface" / "hub"
 
 
-def _from_hub(name: str, revision: str | None, local: bool) -> Path:
-    ids = [name] if "/" in name else [f"{DEFAULT_ORGANISATION}/{name}", name]
+def _from_hub(name: str, ids: list[str], revision: str | None, local: bool) -> Path:
     cache = _cache()
     reasons: list[str] = []
     for hub_id in ids:

@@ -9,6 +9,7 @@ config_sentence_transformers.json     prompts, similarity, truncate_dim
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -121,15 +122,20 @@ def _check_order(kinds: list[str], path: Path) -> None:
         raise ModelError(f"{path}: StaticEmbedding averages by itself and takes no Pooling after it")
 
 
-def read_transformer_config(folder: Path) -> TransformerConfig:
-    """The first of sentence_*_config.json that is there."""
+def read_transformer_config(folder: Path, tasks: Sequence[str] = ("feature-extraction",)) -> TransformerConfig:
+    """The first of sentence_*_config.json that is there; its task must be one of `tasks`."""
     path = next((folder / name for name in TRANSFORMER_CONFIGS if (folder / name).is_file()), None)
     if path is None:
         return TransformerConfig()
     config = read_object(path)
     task = config.get("transformer_task", "feature-extraction")
-    if task != "feature-extraction":
-        raise ModelError(f"{path}: transformer_task must be 'feature-extraction' for a sentence encoder, got {task!r}")
+    if task not in tasks:
+        if len(tasks) > 1:
+            raise ModelError(f"{path}: transformer_task must be one of {', '.join(tasks)}, got {task!r}")
+        raise ModelError(
+            f"{path}: transformer_task must be 'feature-extraction' for a sentence encoder, got {task!r}: "
+            "a cross-encoder is loaded with munjang.load_cross_encoder"
+        )
     length = config.get("max_seq_length")
     for key in ("tokenizer_args", "processor_kwargs"):
         nested = config.get(key)

@@ -8,9 +8,9 @@ beside a model is ever run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -33,16 +33,22 @@ from munjang.text.tokenizer import Tokenizer
 from munjang.types import PoolingMode
 
 Modes = PoolingMode | Sequence[PoolingMode]
+Made = TypeVar("Made")
 _ATTEMPTS = 5  # at reading a folder that somebody replaces meanwhile
 
 
 def read(folder: Path, *, pooling: Modes | None = None, max_length: int | None = None) -> ModelParts:
     """Take a saved model apart. `pooling` and `max_length` win over what was saved."""
     folder = Path(folder)
+    return steadily(folder, lambda: _read(folder, pooling, max_length))
+
+
+def steadily(folder: Path, read_once: Callable[[], Made]) -> Made:
+    """Read a folder that somebody may replace meanwhile: all of it is the old model or the new one."""
     for _ in range(_ATTEMPTS):
         before = _identity(folder)
         try:
-            parts = _read(folder, pooling, max_length)
+            parts = read_once()
         except ModelError:
             if _identity(folder) == before:
                 raise
@@ -87,7 +93,7 @@ def _read(folder: Path, pooling: Modes | None, max_length: int | None) -> ModelP
         truncate_dim=truncate,
         leftover=leftover,
         notes=notes,
-        source=_source(folder),
+        source=source_of(folder),
     )
 
 
@@ -100,7 +106,7 @@ def _assumed(folder: Path, notes: list[str]) -> list[layout.Module]:
     return [layout.Module("Transformer", folder)]
 
 
-def _source(folder: Path) -> str:
+def source_of(folder: Path) -> str:
     """Where a folder came from: a snapshot in the hub's cache is named by its id and revision."""
     parts = folder.absolute().parts
     if len(parts) >= 3 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
@@ -117,11 +123,23 @@ def _read_body(
     if module.kind == "StaticEmbedding":
         body, tokenizer = read_static(folder, max_length=max_length)
         return body, tokenizer, {}, {}
+    saved = layout.read_transformer_config(folder)
+    transformer, config, left = read_transformer(folder)
+    tokenizer = read_tokenizer(folder, transformer, max_length, saved, notes)
+    return transformer, tokenizer, config, poolers(left)
+
+
+def read_transformer(folder: Path) -> tuple[Encoder | TransformersBody, dict[str, object], dict[str, Tensor]]:
+    """A body, its config.json, and the weights that are not the body's, names without the body's prefix."""
     config = _hf_config(folder)
     family = family_of(config)
-    transformer, leftover = _read_foreign(folder) if family is None else _read_family(folder, config, family)
-    tokenizer = _read_tokenizer(folder, transformer, max_length, notes)
-    return transformer, tokenizer, config, leftover
+    body, left = _read_foreign(folder) if family is None else _read_family(folder, config, family)
+    return body, config, left
+
+
+def poolers(left: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of the weights that are not the body's: those that a saved body keeps."""
+    return {name: tensor for name, tensor in left.items() if name.startswith("pooler.")}
 
 
 def _hf_config(folder: Path) -> dict[str, Any]:
@@ -158,7 +176,7 @@ def _read_family(folder: Path, config: Mapping[str, object], family: Family) -> 
     _check_shapes(state, names, expected, folder)
     ours, left = from_theirs(state, names, source=str(folder))
     encoder.load_state_dict(ours, assign=True)
-    return encoder, {name: tensor for name, tensor in left.items() if name.startswith("pooler.")}
+    return encoder, left
 
 
 def _check_shapes(state: Mapping[str, Tensor], names: Names, expected: Mapping[str, torch.Size], folder: Path) -> None:
@@ -182,10 +200,16 @@ def _old(name: str) -> str:
     return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
 
 
-def _read_tokenizer(folder: Path, body: Encoder | TransformersBody, asked: int | None, notes: list[str]) -> Tokenizer:
+def read_tokenizer(
+    folder: Path,
+    body: Encoder | TransformersBody,
+    asked: int | None,
+    saved: layout.TransformerConfig,
+    notes: list[str],
+) -> Tokenizer:
+    """The tokenizer, checked against the body, with the length asked for, saved, or the body's."""
     if not any((folder / name).is_file() for name in ("tokenizer.json", *VOCABULARY_FILES)):
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json or a vocabulary); {contents(folder)}")
-    saved = layout.read_transformer_config(folder)
     tokenizer = Tokenizer.from_folder(folder, lower_case=saved.lower_case)
     rows = body.config.vocab_size
     if tokenizer.vocab_size > rows:
@@ -274,7 +298,7 @@ def _read_dense(module: layout.Module, dimension: int) -> Dense:
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     with unfilled():
         dense = Dense(dimension, leaves, bias=bool(config.get("bias", True)), activation=activation)
-    _fill(dense, load_weights(module.folder), module.folder)
+    fill(dense, load_weights(module.folder), module.folder)
     return dense
 
 
@@ -286,11 +310,11 @@ def _read_norm(module: layout.Module, dimension: int) -> VectorNorm:
     with unfilled():
         norm = VectorNorm(dimension)
     weights = load_weights(module.folder)
-    _fill(norm, {name.removeprefix("norm."): tensor for name, tensor in weights.items()}, module.folder)
+    fill(norm, {name.removeprefix("norm."): tensor for name, tensor in weights.items()}, module.folder)
     return norm
 
 
-def _fill(head: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
+def fill(head: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
     """Put a head's weights in, each there and of its shape."""
     for name, wanted in head.state_dict().items():
         if name not in weights:

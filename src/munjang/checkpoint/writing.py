@@ -8,7 +8,7 @@ something. Everything is written aside first (`swap`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from munjang.nn.pooling import Pooling
 from munjang.text.tokenizer import Tokenizer
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_ARCHITECTURES = {
+ARCHITECTURES = {
     "bert": "BertModel",
     "roberta": "RobertaModel",
     "xlm-roberta": "XLMRobertaModel",
@@ -44,7 +44,7 @@ _ARCHITECTURES = {
 }
 # The oldest releases know these four; a key they do not know they refuse.
 _ALWAYS = tuple(LEGACY_POOLING)[:4]
-_DROPPED = ("auto_map", "_name_or_path", "dtype")  # of config.json: true of the model it was, not of the one saved
+DROPPED = ("auto_map", "_name_or_path", "dtype")  # of config.json: true of the model it was, not of the one saved
 
 
 def write(parts: ModelParts, folder: Path, *, dtype: torch.dtype = torch.float32, card: str | None = None) -> None:
@@ -63,7 +63,7 @@ def _fill(parts: ModelParts, folder: Path, dtype: torch.dtype, card: str) -> Non
         _write_transformer(parts, folder, dtype)
         modules.append(("Pooling", "1_Pooling"))
         (folder / "1_Pooling").mkdir()
-        _write_json(folder / "1_Pooling" / "config.json", pooling_config(parts.pooling, parts.body.hidden))
+        write_json(folder / "1_Pooling" / "config.json", pooling_config(parts.pooling, parts.body.hidden))
     for head in parts.heads:
         kind = {Dense: "Dense", Normalize: "Normalize", VectorNorm: "LayerNorm"}.get(type(head))
         if kind is None:
@@ -71,15 +71,17 @@ def _fill(parts: ModelParts, folder: Path, dtype: torch.dtype, card: str) -> Non
         modules.append((kind, f"{len(modules)}_{kind}"))
         (folder / modules[-1][1]).mkdir()
         _write_head(head, folder / modules[-1][1])
-    _write_json(
-        folder / "modules.json",
-        [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (kind, path) in enumerate(modules)
-        ],
-    )
-    _write_json(folder / "config_sentence_transformers.json", _model_config(parts))
+    write_json(folder / "modules.json", modules_table(modules))
+    write_json(folder / "config_sentence_transformers.json", _model_config(parts))
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def modules_table(modules: Sequence[tuple[str, str]]) -> list[dict[str, object]]:
+    """modules.json of (class, folder), in order, under the names that every release knows."""
+    return [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(modules)
+    ]
 
 
 def pooling_config(pooling: Pooling, hidden: int) -> dict[str, Any]:
@@ -118,19 +120,21 @@ def _model_config(parts: ModelParts) -> dict[str, Any]:
 def _write_head(head: nn.Module, folder: Path) -> None:
     if isinstance(head, Dense):
         linear, name = head.linear, head.activation
-        _write_json(
-            folder / "config.json",
-            {
-                "in_features": linear.in_features,
-                "out_features": linear.out_features,
-                "bias": linear.bias is not None,
-                "activation_function": f"torch.nn.modules.{_place(name)}.{name}",
-            },
-        )
-        _write_weights(folder, head.state_dict(), torch.float32)
+        write_json(folder / "config.json", dense_config(linear, f"{_place(name)}.{name}"))
+        write_weights(folder, head.state_dict(), torch.float32)
     elif isinstance(head, VectorNorm):
-        _write_json(folder / "config.json", {"dimension": head.dimension})
-        _write_weights(folder, {f"norm.{name}": tensor for name, tensor in head.state_dict().items()}, torch.float32)
+        write_json(folder / "config.json", {"dimension": head.dimension})
+        write_weights(folder, {f"norm.{name}": tensor for name, tensor in head.state_dict().items()}, torch.float32)
+
+
+def dense_config(linear: nn.Linear, activation: str) -> dict[str, Any]:
+    """2_Dense/config.json; the activation is named from torch.nn.modules on."""
+    return {
+        "in_features": linear.in_features,
+        "out_features": linear.out_features,
+        "bias": linear.bias is not None,
+        "activation_function": f"torch.nn.modules.{activation}",
+    }
 
 
 def _place(activation: str) -> str:
@@ -141,7 +145,7 @@ def _write_static(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
     if parts.pooling.modes != ("mean",):
         raise ModelError(f"a static model is saved with mean pooling only, got {'+'.join(parts.pooling.modes)}")
     folder.mkdir()
-    _write_weights(folder, parts.body.state_dict(), dtype)
+    write_weights(folder, parts.body.state_dict(), dtype)
     parts.tokenizer.save(folder)
     limit = parts.tokenizer.max_length
     if limit < ENDLESS:
@@ -149,23 +153,23 @@ def _write_static(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
         path = folder / "tokenizer.json"
         content = json.loads(path.read_text(encoding="utf-8"))
         content["truncation"] = {"direction": "Right", "max_length": limit, "strategy": "LongestFirst", "stride": 0}
-        _write_json(path, content)
+        write_json(path, content)
 
 
 def _write_transformer(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
     if isinstance(parts.body, TransformersBody):
-        _write_foreign(parts.body, parts, folder, dtype)
+        write_foreign(parts.body, parts, folder, dtype)
     else:
         assert isinstance(parts.body, Encoder)
         _write_encoder(parts.body, parts, folder, dtype)
     parts.tokenizer.save(folder)
-    _write_json(
+    write_json(
         folder / "sentence_bert_config.json",
-        {"max_seq_length": parts.tokenizer.max_length, "do_lower_case": _lower_cases(parts.tokenizer)},
+        {"max_seq_length": parts.tokenizer.max_length, "do_lower_case": lower_cases(parts.tokenizer)},
     )
 
 
-def _lower_cases(tokenizer: Tokenizer) -> bool:
+def lower_cases(tokenizer: Tokenizer) -> bool:
     """Whether lower-casing stands before everything else the tokenizer does, as do_lower_case puts it there."""
     if tokenizer.backend.normalizer is None:
         return False
@@ -180,15 +184,15 @@ def _write_encoder(body: Encoder, parts: ModelParts, folder: Path, dtype: torch.
     if family is None:
         raise ModelError("the model has no config.json of a known family, so its weights have no names on disk")
     rows = body.embeddings.word.weight.shape[0]
-    config = {key: value for key, value in parts.hf_config.items() if key not in _DROPPED}
-    config |= {"architectures": [_ARCHITECTURES[family.name]], "vocab_size": rows, "torch_dtype": _name(dtype)}
-    _write_json(folder / "config.json", config)
+    config = {key: value for key, value in parts.hf_config.items() if key not in DROPPED}
+    config |= {"architectures": [ARCHITECTURES[family.name]], "vocab_size": rows, "torch_dtype": dtype_name(dtype)}
+    write_json(folder / "config.json", config)
     theirs = to_theirs(body.state_dict(), family.names(body.config))
-    _write_weights(folder, theirs | parts.leftover, dtype)
+    write_weights(folder, theirs | parts.leftover, dtype)
 
 
-def _write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
-    config = {key: value for key, value in parts.hf_config.items() if key not in _DROPPED}
+def write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
+    config = {key: value for key, value in parts.hf_config.items() if key not in DROPPED}
     state = body.model.state_dict()
     if config.get("is_encoder_decoder"):
         # Only the encoder is held. Under these names both the whole model and the encoder alone find it.
@@ -199,15 +203,15 @@ def _write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtyp
         config["architectures"] = (
             ["T5EncoderModel"] if config.get("model_type") == "t5" else config.get("architectures")
         )
-        _write_weights(folder, state, dtype)
+        write_weights(folder, state, dtype)
     else:
         held = {name: _plain(tensor, dtype) for name, tensor in state.items()}
         body.model.save_pretrained(folder, state_dict=held, safe_serialization=True)
-        config |= {key: value for key, value in read_object(folder / "config.json").items() if key not in _DROPPED}
-    _write_json(folder / "config.json", config | {"torch_dtype": _name(dtype)})
+        config |= {key: value for key, value in read_object(folder / "config.json").items() if key not in DROPPED}
+    write_json(folder / "config.json", config | {"torch_dtype": dtype_name(dtype)})
 
 
-def _write_weights(folder: Path, state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+def write_weights(folder: Path, state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
     tensors = {name: _plain(tensor, dtype) for name, tensor in state.items()}
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -221,9 +225,9 @@ def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format) if shared else tensor.cpu().contiguous()
 
 
-def _name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _write_json(path: Path, content: object) -> None:
+def write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

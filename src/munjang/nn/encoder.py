@@ -158,6 +158,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
+        self.attention_dropout = config.attention_dropout  # in training; a run may set its own
         self.embeddings = Embeddings(config)
         self.relative_bias = nn.Embedding(config.relative_buckets, config.heads) if config.relative_buckets else None
         self.layers = nn.ModuleList(Layer(config, first=i == 0) for i in range(config.stored_layers))
@@ -182,7 +183,7 @@ class Encoder(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, batch: Packed) -> Tensor:  # [total, hidden]
-        plan = AttentionPlan(batch, self._bias_table(batch), self.config.attention_dropout if self.training else 0.0)
+        plan = AttentionPlan(batch, self._bias_table(batch), self.attention_dropout if self.training else 0.0)
         x: Tensor = self.embeddings(batch)
         for step in self.config.steps:
             x = self.layers[step.stored](x, plan, step)

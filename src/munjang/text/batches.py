@@ -24,6 +24,7 @@ class Batch:
     ids: Int32  # [total]
     lengths: Int32  # [n], ascending
     rows: Int64  # [n]: which row of the window each sequence is
+    segments: Int32 | None = None  # [total]; None means all 0
 
 
 def pack(tokens: Tokens, budget: int, *, max_sequences: int = 65_535) -> list[Batch]:
@@ -40,8 +41,9 @@ def pack(tokens: Tokens, budget: int, *, max_sequences: int = 65_535) -> list[Ba
     starts = starts_of(tokens.lengths)[order]  # [n]: where each sorted sequence begins in tokens.ids
     batches = []
     for first, last in _cuts(lengths, budget, max_sequences):
-        ids = tokens.ids[positions(starts[first:last], lengths[first:last])]
-        batches.append(Batch(ids, lengths[first:last], order[first:last]))
+        places = positions(starts[first:last], lengths[first:last])
+        segments = None if tokens.segments is None else tokens.segments[places]
+        batches.append(Batch(tokens.ids[places], lengths[first:last], order[first:last], segments))
     return batches
 
 

@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
@@ -29,7 +29,15 @@ from munjang.text.locality import describe, flatten
 from munjang.text.ragged import Int32, from_lists, positions, starts_of
 from munjang.text.words import WordPath
 
+if TYPE_CHECKING:
+    from munjang.text.pairs import PairFrame
+
 DEFAULT_MAX_LENGTH = 512
+# Kinds for which transformers makes no segment ids, whatever the backend says.
+WITHOUT_SEGMENTS = (
+    "RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "DistilBertTokenizer", "MPNetTokenizer",
+    "TokenizersBackend",
+)  # fmt: skip
 PROBES = ("a", "word by word", "한국어 문장을 토큰으로 나눈다.", "A B C, 1-2 3")
 
 
@@ -41,6 +49,7 @@ class Tokens:
     lengths: Int32  # [n]
     truncated: int  # how many texts were cut
     longest: int  # tokens of the longest text before cutting, special tokens included; 0 when n == 0
+    segments: Int32 | None = None  # [total], which text of a pair each token is of; None means all 0
 
 
 class Tokenizer:
@@ -67,6 +76,8 @@ class Tokenizer:
         self._framed = frame is not None
         self.prefix, self.suffix = frame or ((), ())
         self._words = WordPath.for_backend(backend) if self._framed else None
+        self.known_pair_frame: tuple[PairFrame | None] | None = None  # what `pairs.pair_frame` found
+        self.ignores_segments = _ignores_segments(self._config)  # whether the model is not told of a pair's segments
         self.max_length = max_length
 
     @classmethod
@@ -115,10 +126,19 @@ class Tokenizer:
                 f"({self.specials} special tokens and one of the text), got {value!r}"
             )
         if not self._framed:
-            cutter = tokenizers.Tokenizer.from_str(self.backend.to_str())
-            cutter.enable_truncation(value, direction="left" if self._keep_end else "right")
-            self._cutter = cutter
+            self._cutter = self.cutter(value)
         self._max_length = value
+
+    def cutter(self, max_length: int | None = None) -> tokenizers.Tokenizer:
+        """A copy of the backend that cuts by itself; of a pair, the longer text first."""
+        cutter = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        cutter.enable_truncation(max_length or self._max_length, direction="left" if self._keep_end else "right")
+        return cutter
+
+    @property
+    def keeps_end(self) -> bool:
+        """Whether the end of a long text is kept, not its beginning (truncation_side 'left')."""
+        return self._keep_end
 
     @property
     def specials(self) -> int:
@@ -143,18 +163,18 @@ class Tokenizer:
         max_length, cutter = self._max_length, self._cutter
         if cutter is not None:
             return self._encode_by_backend(texts, max_length, cutter)
-        ids, lengths = self._bodies(texts, by_words=by_words)
+        ids, lengths = self.bodies(texts, by_words=by_words)
         return self._frame(ids, lengths, max_length)
 
     def count(self, texts: Sequence[str]) -> Int32:
         """Tokens of each text before cutting, special tokens included, [n]."""
         if self._cutter is not None:
             return from_lists(encode_ids(self.backend, texts, special=True))[1]
-        _, lengths = self._bodies(texts)
+        _, lengths = self.bodies(texts)
         return lengths + np.int32(self.specials)
 
-    def _bodies(self, texts: Sequence[str], *, by_words: bool = True) -> tuple[Int32, Int32]:
-        """Ids [total] and lengths [n] without special tokens and uncut."""
+    def bodies(self, texts: Sequence[str], *, by_words: bool = True) -> tuple[Int32, Int32]:
+        """Ids [total] and lengths [n] of the texts alone: without special tokens and uncut."""
         if self._words is not None and by_words:
             return self._words.encode(texts)
         return from_lists(encode_ids(self.backend, texts, special=False))
@@ -193,8 +213,12 @@ class Tokenizer:
             rows[index] = row
         return Tokens(*from_lists(rows), truncated=len(long), longest=longest)
 
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json and the two JSON files about it, and the vocabulary files that it came with."""
+    def save(self, folder: Path, *, segments: bool | None = None) -> None:
+        """Write tokenizer.json and the two JSON files about it, and the vocabulary files that it came with.
+
+        segments: tell transformers whether to hand a pair's segment ids to the model; its own default has changed
+        between releases. None leaves that open.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / "tokenizer.json"))
@@ -203,6 +227,8 @@ class Tokenizer:
         config["model_max_length"] = self._max_length
         if self._keep_end:
             config["truncation_side"] = "left"
+        if segments is not None:
+            config["model_input_names"] = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
         _write_json(folder / "tokenizer_config.json", config)
         _write_json(folder / "special_tokens_map.json", special)
         for name in VOCABULARY_FILES:
@@ -258,6 +284,14 @@ def _pad_id(backend: tokenizers.Tokenizer, config: Mapping[str, Any], stated: in
         if found is not None:
             return int(found)
     return stated or 0
+
+
+def _ignores_segments(config: Mapping[str, Any]) -> bool:
+    """Whether transformers hands no segment ids to the model: as model_input_names says, else by the kind it names."""
+    names = config.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" not in names
+    return str(config.get("tokenizer_class", "")).removesuffix("Fast") in WITHOUT_SEGMENTS
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,0 +1,83 @@
+"""Calibration of one score per pair: Platt scaling, and how well scores agree with what happens.
+
+Pure functions of numpy arrays: logits [n] and labels 0/1 [n]. A scale and a shift are found so that sigmoid(scale *
+logit + shift) is a probability; both can be folded into the last linear layer, so nothing new has to be saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+_STEPS = 100
+_BINS = 10
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) without overflow."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype, copy=False)
+
+
+def softmax(x: Array) -> Array:
+    """Rows of probabilities [n, k]."""
+    powers = np.exp(x - x.max(axis=1, keepdims=True)) if len(x) else x
+    return powers / powers.sum(axis=1, keepdims=True) if len(x) else x
+
+
+def fit_platt(logits: Array, labels: Array) -> tuple[float, float]:
+    """Scale and shift of Platt (1999), by Newton steps with halving (Lin, Lin and Weng 2007).
+
+    The targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2), not 1 and 0: data that are perfectly apart would otherwise
+    drive the scale to infinity.
+    """
+    x = np.asarray(logits, np.float64)
+    positive = np.asarray(labels) > 0.5
+    high = (positive.sum() + 1) / (positive.sum() + 2)
+    low = 1 / ((~positive).sum() + 2)
+    targets = np.where(positive, high, low)
+    # In units of the data the two directions are equally long, and Newton is not led astray by large logits.
+    centre, spread = float(x.mean()), float(x.std()) or 1.0
+    design = np.stack([(x - centre) / spread, np.ones_like(x)], axis=1)
+    weights = np.array([0.0, np.log((positive.sum() + 1) / ((~positive).sum() + 1))])
+    loss = _loss(design @ weights, targets)
+    for _ in range(_STEPS):
+        p = sigmoid(design @ weights)
+        gradient = design.T @ (p - targets)
+        curvature = design.T @ (design * (p * (1 - p))[:, None]) + 1e-12 * np.eye(2)
+        step = np.linalg.solve(curvature, gradient)
+        size = 1.0
+        while size > 1e-10:
+            moved = weights - size * step
+            new = _loss(design @ moved, targets)
+            if new <= loss - 1e-4 * size * float(gradient @ step):
+                break
+            size /= 2
+        else:
+            break
+        done = loss - new < 1e-12 * max(1.0, abs(loss))
+        weights, loss = moved, new
+        if done:
+            break
+    scale = float(weights[0]) / spread
+    return scale, float(weights[1]) - scale * centre
+
+
+def _loss(z: Array, targets: Array) -> float:
+    return float(np.sum(np.logaddexp(0, z) - targets * z))
+
+
+def log_loss(logits: Array, labels: Array) -> float:
+    """Mean cross-entropy of sigmoid(logits) against labels 0/1."""
+    x = np.asarray(logits, np.float64)
+    return float(np.mean(np.logaddexp(0, x) - np.asarray(labels, np.float64) * x))
+
+
+def expected_calibration_error(probabilities: Array, labels: Array, *, bins: int = _BINS) -> float:
+    """How far probabilities are from frequencies, in bins of equal width, weighted by how many fall into each."""
+    p, y = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
+    place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    gaps = np.bincount(place, weights=p - y, minlength=bins)
+    return float(np.abs(gaps).sum() / max(1, len(p)))
