@@ -102,11 +102,11 @@ class TextSource:
 
     def _read(self, chosen: list[str]) -> Iterator[Row]:
         """The rows; the name of the text column, once it is known, is put into `chosen`."""
-        kind = self.format or self._format_of_suffix()
+        kind = self.kind
         if kind == "parquet":
             yield from _parquet_rows(self, chosen)
             return
-        texts = self._texts()
+        texts = self.content()
         if kind == "txt":
             self._refuse_columns()
             for line in text_lines(texts):
@@ -117,7 +117,11 @@ class TextSource:
             found = json_lines(texts, self.name) if kind == "jsonl" else json_list(texts, self.name)
             yield from _json_rows(self, found, chosen)
 
-    def _format_of_suffix(self) -> Format:
+    @property
+    def kind(self) -> Format:
+        """The format: the one asked for, or the one that the name tells."""
+        if self.format is not None:
+            return self.format
         if self._is_stdin:
             return "txt"
         suffixes = [suffix.lower() for suffix in Path(self.path).suffixes]
@@ -130,8 +134,8 @@ class TextSource:
             )
         return _SUFFIXES[suffixes[-1]]
 
-    def _texts(self) -> Iterator[str]:
-        """The decoded content in pieces."""
+    def content(self) -> Iterator[str]:
+        """The decoded content in pieces, of a format that is text."""
         if self._is_stdin:
             yield from self._decoded_once(sys.stdin.buffer)
             return
@@ -168,6 +172,12 @@ def read_texts(
 ) -> Iterator[Row]:
     """Read a file of texts, lazily and in bounded memory; see TextSource for what the arguments mean."""
     return TextSource(path, column, tuple(keep), format, encoding, quoting, header).rows()
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The whole of a file, decompressed where its name says that it is compressed."""
+    with _reading(str(path)), _open(Path(path)) as file:
+        return file.read()
 
 
 def _dropping_mark(encoding: str) -> str:
@@ -262,7 +272,20 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "a string" if isinstance(value, str) else type(value).__name__)
 
 
-def _parquet_rows(source: TextSource, chosen: list[str]) -> Iterator[Row]:
+def parquet_table(source: TextSource) -> tuple[list[str], Iterator[list[object]]]:
+    """The names of a Parquet file's columns, and its rows, with a value for every column."""
+    pa, pq = _pyarrow(source)
+
+    def rows() -> Iterator[list[object]]:
+        with _reading_parquet(pa, source.name), pq.ParquetFile(source.path) as file:
+            for batch in file.iter_batches(batch_size=_PARQUET_BATCH):
+                yield from (list(row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+    with _reading_parquet(pa, source.name), pq.ParquetFile(source.path) as file:
+        return list(file.schema_arrow.names), rows()
+
+
+def _pyarrow(source: TextSource) -> tuple[Any, Any]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -271,20 +294,30 @@ def _parquet_rows(source: TextSource, chosen: list[str]) -> Iterator[Row]:
     if source.is_pipe:
         raise DataError(f"{source.name}: Parquet cannot be read from a pipe; save it to a file first")
     _open(Path(source.path)).close()  # for the messages about files that are not there
+    return pa, pq
+
+
+@contextlib.contextmanager
+def _reading_parquet(pa: Any, name: str) -> Iterator[None]:
     try:
-        with pq.ParquetFile(source.path) as file:
-            names = list(file.schema_arrow.names)
-            name = names[choose_column(names, source.column, source.name)]
-            kept = [names[named_column(names, other, source.name)] for other in source.keep]
-            _check_string_type(pa, file.schema_arrow.field(name).type, name, source.name)
-            chosen.append(name)
-            wanted = list(dict.fromkeys([name, *kept]))
-            row = 0
-            for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=wanted):
-                yield from _batch_rows(batch, name, kept, f"{source.name}, row", row)
-                row += batch.num_rows
+        yield
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source.name}: cannot be read as Parquet: {error}") from error
+        raise DataError(f"{name}: cannot be read as Parquet: {error}") from error
+
+
+def _parquet_rows(source: TextSource, chosen: list[str]) -> Iterator[Row]:
+    pa, pq = _pyarrow(source)
+    with _reading_parquet(pa, source.name), pq.ParquetFile(source.path) as file:
+        names = list(file.schema_arrow.names)
+        name = names[choose_column(names, source.column, source.name)]
+        kept = [names[named_column(names, other, source.name)] for other in source.keep]
+        _check_string_type(pa, file.schema_arrow.field(name).type, name, source.name)
+        chosen.append(name)
+        wanted = list(dict.fromkeys([name, *kept]))
+        row = 0
+        for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=wanted):
+            yield from _batch_rows(batch, name, kept, f"{source.name}, row", row)
+            row += batch.num_rows
 
 
 def _batch_rows(batch: Any, name: str, kept: list[str], where: str, before: int) -> Iterator[Row]:

@@ -1,0 +1,174 @@
+"""The kinds of examples: which texts each has, what is known about them, and what files usually call it.
+
+Enters: the names of a table's columns, and which of them the caller named. Leaves: the position of every role. What
+the caller does not name is guessed from names that are in common use, and the guess is handed back to be said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from munjang.data.columns import TEXT_COLUMNS, choose_column
+from munjang.errors import DataError, InputError
+
+Kind = Literal["scored", "labelled", "pairs", "classified", "ranked", "taught"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+# kind -> the columns of texts that it has, in order (pairs may have negatives behind these)
+TEXT_ROLES: dict[str, tuple[str, ...]] = {
+    "scored": ("a", "b"),
+    "labelled": ("a", "b"),
+    "pairs": ("anchor", "positive"),
+    "classified": ("text",),
+    "ranked": ("query", "document"),
+    "taught": ("text",),
+}
+# kind -> what is known about a row; the scores of a teacher over pairs may be absent
+TARGET_ROLES: dict[str, str] = {
+    "scored": "score",
+    "labelled": "label",
+    "pairs": "scores",
+    "classified": "label",
+    "ranked": "relevance",
+    "taught": "vector",
+}
+_FIRST = ("sentence1", "sentence_1", "sentence_a", "text1", "text_a", "premise", "question1", "문장1", "문장 1", "전제")
+_SECOND = (
+    "sentence2",
+    "sentence_2",
+    "sentence_b",
+    "text2",
+    "text_b",
+    "hypothesis",
+    "question2",
+    "문장2",
+    "문장 2",
+    "가설",
+)
+GUESSES: dict[str, tuple[str, ...]] = {
+    "a": ("a", *_FIRST),
+    "b": ("b", *_SECOND),
+    "score": ("score", "similarity_score", "similarity", "점수", "유사도", "label", "labels", "라벨"),
+    "label": ("label", "gold_label", "labels", "category", "topic", "is_duplicate", "라벨", "레이블", "분류", "주제"),
+    "anchor": ("anchor", "query", "question", "q", "기준", "질문", *_FIRST),
+    "positive": ("positive", "pos", "answer", "a", "긍정", "정답", "답변", *_SECOND),
+    "query": ("query", "question", "질문", "질의"),
+    "document": ("document", "passage", "doc", "text", "문서", "본문"),
+    "relevance": ("relevance", "score", "label", "grade", "관련도", "점수", "라벨"),
+    "text": (*TEXT_COLUMNS, "review", "리뷰", "제목"),
+    "vector": ("vector", "embedding", "벡터"),
+    "scores": (),  # only when named: a column of scores beside pairs may be anything
+}
+_NEGATIVE = re.compile(r"negative(_[2-9]|_[1-9][0-9]+)?")
+_NEGATIVE_GUESS = re.compile(r"(negative|neg|부정|오답)_?([0-9]*)")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Where the texts and the target of a row stand."""
+
+    texts: dict[str, int]  # role -> position, in the order of the kind
+    target: int | None
+    guessed: tuple[str, ...] = ()  # "a = sentence1"
+
+    @property
+    def note(self) -> tuple[str, ...]:
+        return (f"columns guessed: {', '.join(self.guessed)}",) if self.guessed else ()
+
+
+def check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+
+
+def check_columns(kind: str, names: Sequence[str]) -> None:
+    """Raise unless these are the columns of texts that this kind has."""
+    wanted = TEXT_ROLES[kind]
+    negatives = names[2:] if kind == "pairs" else ()
+    if tuple(names) == (*wanted, *negative_names(len(negatives))):
+        return
+    more = " and then negative, negative_2, negative_3..." if kind == "pairs" else ""
+    raise InputError(f"examples of kind {kind!r} have the columns {', '.join(wanted)}{more}; got {', '.join(names)}")
+
+
+def negative_names(count: int) -> list[str]:
+    """negative, negative_2, negative_3..."""
+    return ["negative" if place == 1 else f"negative_{place}" for place in range(1, count + 1)]
+
+
+def choose_columns(names: Sequence[str], kind: Kind, given: Mapping[str, str | int] | None, where: str) -> Chosen:
+    """The position of every role of this kind: as given, or else guessed."""
+    given = given or {}
+    roles, target = TEXT_ROLES[kind], TARGET_ROLES[kind]
+    unknown = [role for role in given if role not in (*roles, target) and not _is_negative(kind, role)]
+    if unknown:
+        more = ", negative, negative_2..." if kind == "pairs" else ""
+        raise InputError(
+            f"columns of examples of kind {kind!r} are {', '.join((*roles, target))}{more}; got {', '.join(unknown)}"
+        )
+    guessed: list[str] = []
+    texts: dict[str, int] = {}
+    for role in roles:
+        texts[role] = _position(names, role, given, where, taken=texts, guessed=guessed)
+    if kind == "pairs":
+        texts.update(_negatives(names, given, where, taken=texts, guessed=guessed))
+    place: int | None = None
+    if kind != "pairs" or target in given:
+        place = _position(names, target, given, where, taken=texts, guessed=guessed)
+    return Chosen(texts, place, tuple(guessed))
+
+
+def _is_negative(kind: str, role: str) -> bool:
+    return kind == "pairs" and _NEGATIVE.fullmatch(role) is not None
+
+
+def _position(
+    names: Sequence[str],
+    role: str,
+    given: Mapping[str, str | int],
+    where: str,
+    *,
+    taken: Mapping[str, int],
+    guessed: list[str],
+) -> int:
+    if role in given:
+        return choose_column(names, given[role], where)
+    plain = [name.strip().lower() for name in names]
+    for guess in GUESSES[role]:
+        if guess in plain and plain.index(guess) not in taken.values():
+            position = plain.index(guess)
+            if plain.count(guess) > 1:
+                break
+            guessed.append(f"{role} = {names[position]}")
+            return position
+    raise DataError(
+        f"{where}: cannot tell which column is the {role}. Its columns are: {', '.join(map(repr, names[:30]))}."
+        f" Name it: columns={{{role!r}: ...}}"
+    )
+
+
+def _negatives(
+    names: Sequence[str], given: Mapping[str, str | int], where: str, *, taken: Mapping[str, int], guessed: list[str]
+) -> dict[str, int]:
+    """The named negatives; where nothing at all was named, every column that is called like one."""
+    named = sorted((role for role in given if _is_negative("pairs", role)), key=_negative_number)
+    if named or given:
+        if named != negative_names(len(named)):
+            raise InputError(f"negatives are named negative, negative_2, negative_3... without gaps; got {named}")
+        return {role: choose_column(names, given[role], where) for role in named}
+    found = [
+        (int(match.group(2) or 1), position)
+        for position, name in enumerate(names)
+        if (match := _NEGATIVE_GUESS.fullmatch(name.strip().lower())) and position not in taken.values()
+    ]
+    found.sort()
+    roles = negative_names(len(found))
+    guessed += [f"{role} = {names[position]}" for role, (_, position) in zip(roles, found, strict=True)]
+    return {role: position for role, (_, position) in zip(roles, found, strict=True)}
+
+
+def _negative_number(role: str) -> int:
+    return int(role.removeprefix("negative").removeprefix("_") or 1)
