@@ -1,0 +1,65 @@
+"""A run's state on disk: weights, optimiser, averages, position. Whole or not there; no pickle.
+
+`checkpoints/step-00000120/` holds `state.safetensors` and `state.json`. It is written aside, forced to the disk and
+renamed, and only then are older ones removed: whenever the process is killed, the last whole checkpoint is there. The
+random state needs no place: everything random follows from the seed and the step (`stepping.py`, `batching.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from munjang.durable import disk_errors, sync_folder, write_whole
+from munjang.errors import ResumeError
+
+_PREFIX = "step-"
+
+
+def write_checkpoint(
+    folder: Path, step: int, tensors: Iterable[tuple[str, Tensor]], facts: Mapping[str, object], *, keep: int
+) -> Path:
+    """Write the state after `step` steps, and remove all but the last `keep`."""
+    target = folder / f"{_PREFIX}{step:08d}"
+    safe = "the checkpoints before it are whole; make room and run the same command again to go on from the last one"
+    with disk_errors(target, safe=safe):
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = folder / f".{target.name}.tmp"
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors})
+            write_whole(aside / "state.safetensors", data)
+            write_whole(aside / "state.json", json.dumps({"step": step, **facts}).encode())
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(aside, target)
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        sync_folder(folder)
+    for old in checkpoints(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The whole checkpoints, oldest first."""
+    return sorted(path for path in folder.glob(f"{_PREFIX}*") if (path / "state.json").is_file())
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and facts of one checkpoint."""
+    try:
+        return load_file(path / "state.safetensors"), json.loads((path / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ResumeError(
+            f"the checkpoint {path} cannot be read ({error}); remove it to resume from the one before"
+        ) from error

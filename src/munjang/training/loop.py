@@ -1,0 +1,380 @@
+"""The one training loop, for bi- and cross-encoders, one process or several.
+
+    tasks -> sequences (tokenised once) -> batches -> step (gradients) -> update -> now and then: evaluate, save
+
+Enters: a model, data with objectives, settings, evaluators. Leaves: the model, changed in place to its best state, and
+a run folder:
+
+    config.json    what decided the run        log.jsonl     every step's loss, every evaluation
+    checkpoints/   the last whole states       model/        the trained model
+    result.json    what came out
+
+The same call on the same folder goes on where a killed or interrupted run stopped, and ends with the same weights as an
+unbroken one. Another call on it is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from munjang import evaluation
+from munjang.cross_encoder import CrossEncoder
+from munjang.durable import OutputLock, disk_errors, write_whole
+from munjang.errors import ResumeError, TrainingError
+from munjang.evaluation import Evaluator, Scores
+from munjang.inputs import Progress
+from munjang.training import batching
+from munjang.training.checkpointing import checkpoints, read_checkpoint, write_checkpoint
+from munjang.training.graphs import StepGraphs
+from munjang.training.interrupts import Interrupts
+from munjang.training.log import RunLog, read_log
+from munjang.training.processes import Processes
+from munjang.training.run import Task, TrainingResult, check_tasks, describe_run, identity_of
+from munjang.training.sequences import Array
+from munjang.training.settings import TrainingSettings, rate_at
+from munjang.training.state import State, check_metric, chosen_metric
+from munjang.training.stepping import Stepper, default_budget, work_of
+from munjang.training.trainee import Model, Trainee
+from munjang.training.updates import Updates
+
+
+def train(
+    model: Model,
+    tasks: Sequence[Task],
+    settings: TrainingSettings | None = None,
+    *,
+    folder: str | Path | None = None,
+    evaluators: Sequence[Evaluator] = (),
+    progress: Progress = False,
+) -> TrainingResult:
+    """Train a model in place; the best state by `settings.metric` wins, where there are evaluators.
+
+    folder: keeps log, checkpoints and the trained model, and makes the run resumable; None keeps nothing. Ctrl-C
+    saves a checkpoint after the step at hand and raises KeyboardInterrupt; the same call goes on from there.
+    """
+    settings = settings or TrainingSettings()
+    cross = isinstance(model, CrossEncoder)
+    check_tasks(model, tasks, cross)
+    check_metric(evaluators, settings.metric)
+    path = None if folder is None else Path(folder)
+    with contextlib.ExitStack() as stack:
+        processes = Processes.find(model.device)
+        if path is not None and processes.first:
+            with disk_errors(path, safe="nothing was trained yet"):
+                path.mkdir(parents=True, exist_ok=True)
+            stack.callback(OutputLock(path / ".lock", path).release)
+        stack.enter_context(_same_random_state_after(model.device))
+        trainee = Trainee(model, settings.precision, settings.dropout)
+        stack.callback(trainee.finish)  # whatever happens, the model computes again
+        run = _Run(trainee, tasks, settings, path, evaluators, processes, progress)
+        stack.callback(run.log.close)
+        interrupts = stack.enter_context(Interrupts())
+        return run.go(interrupts)
+
+
+class _Run:
+    """One run, from made ready to finished."""
+
+    def __init__(
+        self,
+        trainee: Trainee,
+        tasks: Sequence[Task],
+        settings: TrainingSettings,
+        folder: Path | None,
+        evaluators: Sequence[Evaluator],
+        processes: Processes,
+        progress: Progress,
+    ) -> None:
+        self.trainee, self.model, self.tasks = trainee, trainee.model, tasks
+        self.settings, self.folder = settings, folder
+        self.evaluators, self.processes = list(evaluators), processes
+        self.description = describe_run(self.model, tasks, settings, evaluators=[e.name for e in evaluators])
+        self.identity = identity_of(self.description)
+        for task in tasks:
+            task.objective.forget()
+        for task in tasks:
+            task.objective.prepare(task.examples, self.trainee.dimension)
+            task.objective.to(self.trainee.device)
+        self.works = [work_of(task.examples, task.objective, self.trainee, weight=task.weight) for task in tasks]
+        self.sources = [
+            batching.source_of(
+                task.examples, task.batch_size or settings.batch_size, unique_texts=task.objective.unique_texts
+            )
+            for task in tasks
+        ]
+        self.per_epoch = batching.steps_per_epoch(self.sources)
+        self.steps = settings.step_count(self.per_epoch)
+        self.warm_up = settings.warm_up_steps(self.steps)
+        self.updates = Updates(self.trainee, [task.objective for task in tasks], settings)
+        budget = settings.token_budget or default_budget(self.trainee.device, self._parameters())
+        self.stepper = Stepper(self.trainee, self.updates, processes, budget=budget, seed=settings.seed)
+        graphs = StepGraphs(self.stepper, self.updates, settings.seed)
+        self.graphs = graphs if StepGraphs.serve(self.stepper) else None
+        self.log = RunLog(folder, steps=self.steps, progress=progress, first=processes.first)
+        self.state = State()
+        self.waiting: list[tuple[int, int, Tensor, Tensor, float, int]] = []  # steps whose losses nobody saw yet
+        self.resumed_from: int | None = None
+
+    def _parameters(self) -> int:
+        return sum(weight.numel() for _, weight in self.trainee.named_weights())
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def go(self, interrupts: Interrupts) -> TrainingResult:
+        finished = self._resume()
+        if finished is not None:
+            return finished
+        self.trainee.train()
+        stream = batching.batches(
+            self.sources,
+            sampling=self.settings.sampling,
+            temperature=self.settings.temperature,
+            seed=self.settings.seed,
+        )
+        state = self.state
+        began = time.perf_counter()
+        for number, rows in batching.skip(stream, state.step):
+            if state.step >= self.steps or state.stopped:
+                break
+            self._step(number, rows)
+            look = state.step % self.settings.log_every == 0 or state.step == self.steps
+            due = self._evaluation_due()
+            save = self._saving_due(due)
+            # Of several processes, all look after the same steps, whenever a signal reaches each.
+            if look or due or save or (interrupts.asked and self.processes.count == 1):
+                self._look(time.perf_counter() - began)
+                state.seconds += time.perf_counter() - began
+                asked = self.processes.any(interrupts.asked)
+                if due:
+                    state.stopped = self._evaluate()
+                if save or state.stopped or asked:
+                    self._save()
+                if asked and not state.stopped and state.step < self.steps:
+                    self._interrupted()
+                began = time.perf_counter()
+        return self._finish()
+
+    def _step(self, number: int, rows: Array) -> None:
+        state, work = self.state, self.works[number]
+        factor = rate_at(state.step, self.steps, self.warm_up, self.settings.schedule)
+        self.updates.set_rates(factor)
+        replayed = None if self.graphs is None else self.graphs(work, number, rows, state.step)
+        if replayed is None:
+            loss = self.stepper(work, rows, state.step)
+            norm = self.updates.apply(loss)
+        else:
+            loss, norm = replayed
+        tokens = work.sequences.count(rows)
+        state.step += 1
+        state.tokens += tokens
+        state.rows += len(rows)
+        self.waiting.append((state.step, number, loss, norm, factor * self.settings.learning_rate, tokens))
+
+    def _evaluation_due(self) -> bool:
+        every = self.settings.evaluate_every or self.per_epoch
+        return bool(self.evaluators) and (self.state.step % every == 0 or self.state.step == self.steps)
+
+    def _saving_due(self, evaluated: bool) -> bool:
+        if self.folder is None:
+            return False
+        every = self.settings.save_every or (None if self.evaluators else self.per_epoch)
+        return (evaluated if every is None else self.state.step % every == 0) or self.state.step == self.steps
+
+    def _look(self, seconds: float) -> None:
+        """Fetch the losses of the last steps, log them, and stop where one was not finite."""
+        waiting, self.waiting = self.waiting, []
+        if not waiting:
+            return
+        values = torch.stack([torch.stack((loss, norm)) for _, _, loss, norm, _, _ in waiting]).tolist()
+        records: list[dict[str, object]] = []
+        broken = bool(self.updates.broken.item())
+        for (step, number, _, _, rate, tokens), (loss, norm) in zip(waiting, values, strict=True):
+            name = self.works[number].name
+            records.append(
+                {
+                    "step": step,
+                    "epoch": round(step / self.per_epoch, 4),
+                    "task": name,
+                    "loss": loss,
+                    "norm": norm if np.isfinite(norm) else None,  # float16 overflows now and then
+                    "rate": rate,
+                    "tokens": tokens,
+                }
+            )
+            if broken and not (np.isfinite(loss) and (np.isfinite(norm) or self.updates.scaled)):
+                self.log.write(records[:-1])
+                self._broken(step, number, loss, norm)
+        if broken:
+            self._broken(waiting[-1][0], waiting[-1][1], *values[-1])
+        self.state.remember(records)
+        self.log.write(records)
+        speed = self.state.tokens / max(self.state.seconds + seconds, 1e-9)
+        self.log.tell(
+            self.state.step,
+            {"loss": f"{values[-1][0]:.4f}", "rate": f"{waiting[-1][4]:.2e}", "tokens/s": f"{speed:,.0f}"},
+        )
+
+    def _broken(self, step: int, number: int, loss: float, norm: float) -> None:
+        """Save the batch that gave no number, and stop; the weights are those from before it."""
+        stream = batching.batches(
+            self.sources,
+            sampling=self.settings.sampling,
+            temperature=self.settings.temperature,
+            seed=self.settings.seed,
+        )
+        number, rows = next(batching.skip(stream, step - 1))
+        where = "no folder was given to save its batch in"
+        if self.folder is not None and self.processes.first:
+            path = self.folder / "bad-batch.jsonl"
+            examples = self.tasks[number].examples
+            lines = [json.dumps({"row": int(i), **examples.row(int(i))}, ensure_ascii=False, default=str) for i in rows]
+            write_whole(path, ("\n".join(lines) + "\n").encode())
+            where = f"its {len(rows)} rows are in {path}"
+        raise TrainingError(
+            f"step {step:,} on {self.works[number].name} gave a loss of {loss} and a gradient of norm {norm}; {where}. "
+            "The weights are those from before this step. Look for broken targets in it; lower the learning rate, "
+            "lengthen the warm-up, or train with precision='float32'"
+        )
+
+    def _interrupted(self) -> None:
+        kept = f"saved in {self.folder}; the same command goes on from there" if self.folder else "nothing was saved"
+        raise KeyboardInterrupt(f"interrupted after step {self.state.step:,} of {self.steps:,}: {kept}")
+
+    # --- evaluating, saving, finishing -------------------------------------------------------------------------------
+
+    def _evaluate(self) -> bool:
+        """Measure; keep the weights if they are the best; whether patience is at an end."""
+        state = self.state
+        value = 0.0
+        if self.processes.first:
+            scores = self._scores()
+            metric, value = chosen_metric(scores, self.settings.metric)
+            record: dict[str, object] = {
+                "step": state.step,
+                "epoch": round(state.step / self.per_epoch, 4),
+                "evaluation": {score.name: score.values for score in scores},
+                "main": value,
+            }
+            state.remember([record])
+            self.log.write([record])
+            self.log.say(f"step {state.step:,}: {metric} {value:.4f}")
+        else:
+            metric = self.settings.metric or f"{self.evaluators[0].name}/{self.evaluators[0].main}"
+        (value,) = self.processes.tell(value)
+        state.judge(metric, value, self.updates.average or self.updates.named)
+        return self.settings.patience is not None and state.worse >= self.settings.patience
+
+    def _scores(self) -> list[Scores]:
+        self.trainee.train(False)
+        self.updates.swap_average()
+        try:
+            self.model.refresh()
+            return evaluation.evaluate(self.model, self.evaluators)
+        finally:
+            self.updates.swap_average()
+            self.trainee.train()
+
+    def _save(self) -> None:
+        if self.folder is None or not self.processes.first:
+            return
+        state = self.state
+        facts = {"identity": self.identity, "budget": self.stepper.budget, **state.facts()}
+        write_checkpoint(
+            self.folder / "checkpoints",
+            state.step,
+            [*self.updates.state(), *state.tensors()],
+            facts,
+            keep=self.settings.keep_checkpoints,
+        )
+
+    def _resume(self) -> TrainingResult | None:
+        """Go on from the last checkpoint where there is one; the result where the run was finished already."""
+        if self.folder is None:
+            return None
+        config = self.folder / "config.json"
+        if config.is_file():
+            known = json.loads(config.read_text(encoding="utf-8")).get("identity")
+            if known != self.identity:
+                raise ResumeError(
+                    f"{self.folder} holds another run (other data, model or settings; see its config.json); "
+                    "choose another folder, or remove it"
+                )
+        elif self.processes.first:
+            text = json.dumps(
+                {"identity": self.identity, **self.description}, ensure_ascii=False, indent=2, default=str
+            )
+            with disk_errors(config, safe="nothing was trained yet"):
+                write_whole(config, (text + "\n").encode())
+        self.processes.tell(0.0)
+        found = checkpoints(self.folder / "checkpoints")
+        if not found:
+            self.log.cut_back(0)
+            return None
+        tensors, facts = read_checkpoint(found[-1])
+        self._restore(tensors, facts)
+        return self._finish() if self.state.step >= self.steps or self.state.stopped else None
+
+    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        assert self.folder is not None
+        state = self.state
+        self.updates.restore(tensors)
+        state.restore(facts, tensors, self.trainee.device)
+        self.stepper.budget = self.settings.token_budget or int(facts["budget"])
+        self.resumed_from = state.step
+        state.remember([record for record in read_log(self.folder / "log.jsonl") if record["step"] <= state.step])
+        self.log.cut_back(state.step)
+        if state.step < self.steps:
+            self.log.say(f"going on after step {state.step:,} of {self.steps:,}")
+
+    def _finish(self) -> TrainingResult:
+        state = self.state
+        source = state.best_weights or self.updates.average
+        with torch.no_grad():
+            for name, tensor in source.items():
+                self.updates.named[name].copy_(tensor)
+        peak = torch.cuda.max_memory_allocated() if self.trainee.device.type == "cuda" else 0
+        result = TrainingResult(
+            folder=self.folder,
+            steps=state.step,
+            epochs=state.step / self.per_epoch,
+            seconds=state.seconds,
+            tokens=state.tokens,
+            rows=state.rows,
+            losses={name: float(np.mean(values)) for name, values in state.recent.items()},
+            best=state.best,
+            evaluations=state.evaluations,
+            truncated={work.name: work.sequences.truncated for work in self.works},
+            stopped_early=state.stopped,
+            resumed_from=self.resumed_from,
+            peak_memory=peak,
+        )
+        self.trainee.finish()
+        if self.folder is not None and self.processes.first:
+            with disk_errors(self.folder, safe="the checkpoints are whole: make room and run the same command again"):
+                self.model.save(self.folder / "model")
+                text = json.dumps(result.as_dict(), ensure_ascii=False, indent=2, default=str)
+                write_whole(self.folder / "result.json", (text + "\n").encode())
+        self.processes.tell(0.0)  # the saved model is there for everybody
+        return result
+
+
+@contextlib.contextmanager
+def _same_random_state_after(device: torch.device) -> Iterator[None]:
+    """Training seeds torch's generators; the caller's are put back."""
+    state = torch.get_rng_state()
+    state_cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        if state_cuda is not None:
+            torch.cuda.set_rng_state(state_cuda, device)

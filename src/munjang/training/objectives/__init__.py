@@ -1,0 +1,50 @@
+"""Objectives: what a data set is trained with. Each checks its data, may have a head, and calls a pure loss."""
+
+from munjang.training.objectives.base import Given, Objective
+from munjang.training.objectives.bi import (
+    Angle,
+    BatchTriplets,
+    Contrastive,
+    CoSent,
+    CosineMse,
+    Kl,
+    MarginMse,
+    Matryoshka,
+    Mse,
+    Ranking,
+    Softmax,
+    Triplet,
+)
+from munjang.training.objectives.cross import (
+    CrossEntropy,
+    CrossKl,
+    CrossLists,
+    CrossMarginMse,
+    CrossOrder,
+    CrossRanking,
+    CrossScore,
+)
+
+__all__ = [
+    "Angle",
+    "BatchTriplets",
+    "CoSent",
+    "Contrastive",
+    "CosineMse",
+    "CrossEntropy",
+    "CrossKl",
+    "CrossLists",
+    "CrossMarginMse",
+    "CrossOrder",
+    "CrossRanking",
+    "CrossScore",
+    "Given",
+    "Kl",
+    "MarginMse",
+    "Matryoshka",
+    "Mse",
+    "Objective",
+    "Ranking",
+    "Softmax",
+    "Triplet",
+]

@@ -1,0 +1,101 @@
+"""`State`: where a run stands, as its checkpoints keep it; and which evaluation was the best.
+
+Enters: what each step and each evaluation gave. Leaves: numbers and tensors for a checkpoint, and the same state again
+from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from munjang.errors import InputError
+from munjang.evaluation import Evaluator, Scores
+from munjang.training.run import Best
+
+_RECENT = 50  # losses that a result's mean is over
+_BEST = "best."  # before the names of the best weights in a checkpoint
+
+
+@dataclass
+class State:
+    """Where a run stands."""
+
+    step: int = 0
+    tokens: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    best: Best | None = None
+    worse: int = 0  # evaluations since the best one
+    stopped: bool = False  # patience is at an end
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    evaluations: list[dict[str, object]] = field(default_factory=list)
+    recent: dict[str, deque[float]] = field(default_factory=dict)  # task -> its last losses
+
+    def remember(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the losses and the evaluations of some records of the log."""
+        for record in records:
+            if "loss" in record:
+                self.recent.setdefault(record["task"], deque(maxlen=_RECENT)).append(float(record["loss"]))
+            if "evaluation" in record:
+                self.evaluations.append(dict(record))
+
+    def judge(self, metric: str, value: float, weights: Mapping[str, Tensor]) -> None:
+        """Keep the weights if they are the best so far; a value that is no number is never better than one."""
+        if self.best is None or value > self.best.value or (math.isnan(self.best.value) and not math.isnan(value)):
+            self.best, self.worse = Best(metric, value, self.step), 0
+            self.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        else:
+            self.worse += 1
+
+    def facts(self) -> dict[str, object]:
+        """The numbers, for a checkpoint."""
+        return {
+            "tokens": self.tokens,
+            "rows": self.rows,
+            "seconds": self.seconds,
+            "best": None if self.best is None else vars(self.best),
+            "worse": self.worse,
+            "stopped": self.stopped,
+        }
+
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """The best weights, for a checkpoint."""
+        return [(_BEST + name, tensor) for name, tensor in self.best_weights.items()]
+
+    def restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> None:
+        """Put back what `facts` and `tensors` gave."""
+        self.step, self.tokens, self.rows = int(facts["step"]), int(facts["tokens"]), int(facts["rows"])
+        self.seconds, self.worse, self.stopped = float(facts["seconds"]), int(facts["worse"]), bool(facts["stopped"])
+        best = facts["best"]
+        if best is not None:
+            self.best = Best(str(best["metric"]), float(best["value"]), int(best["step"]))
+        self.best_weights = {
+            name.removeprefix(_BEST): tensor.to(device) for name, tensor in tensors.items() if name.startswith(_BEST)
+        }
+
+
+def check_metric(evaluators: Sequence[Evaluator], wanted: str | None) -> None:
+    """Refuse, before anything is trained, a metric of a set that no evaluator measures."""
+    if wanted is None:
+        return
+    if not evaluators:
+        raise InputError(f"metric {wanted!r} needs evaluators to measure it, got none")
+    if not any(wanted.startswith(f"{evaluator.name}/") for evaluator in evaluators):
+        known = ", ".join(f"{evaluator.name}/{evaluator.main}" for evaluator in evaluators)
+        raise InputError(f"metric must be SET/metric of one of the evaluators, for example {known}, got {wanted!r}")
+
+
+def chosen_metric(scores: Sequence[Scores], wanted: str | None) -> tuple[str, float]:
+    """The metric that chooses the best model, and its value: 'SET/metric', or the first evaluator's main one."""
+    known = {f"{score.name}/{name}": value for score in scores for name, value in score.values.items()}
+    name = wanted or f"{scores[0].name}/{scores[0].main}"
+    if name not in known:
+        raise InputError(f"metric must be one of {', '.join(known)}, got {name!r}")
+    return name, known[name]

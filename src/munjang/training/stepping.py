@@ -1,0 +1,183 @@
+"""One step: rows of a task -> outputs -> loss -> gradients, exactly, however little fits into the device at a time.
+
+Rows are packed without padding and cut into pieces of at most `token_budget` tokens.
+
+- A row-wise objective (softmax, cosine, BCE...) is a mean over rows: pieces are computed and forgotten one by one.
+- Every other objective needs all outputs at once (in-batch negatives, CoSENT, lists). If they do not fit, or if there
+  are several processes, gradients are cached (Gao et al. 2021, 'Scaling deep contrastive learning batch size under
+  memory limited setup'): outputs first, piece by piece; then the loss on all of them, everybody's included, and its
+  gradient with respect to the outputs; then the pieces again, with that gradient, and with the same dropout. The result
+  is the gradient of the whole batch, whatever the budget and the number of processes.
+
+The random numbers of dropout follow from the seed, the step, the process and the piece, not from what came before: the
+second pass over a piece sees the same dropout as the first, a repeated step the same as the one that failed, and a
+resumed run the same as an unbroken one. A step that does not fit into the device's memory is repeated with half the
+budget.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from munjang.data import Examples
+from munjang.errors import TrainingError, TrainingWarning
+from munjang.training.objectives import Given, Objective
+from munjang.training.processes import Processes
+from munjang.training.sequences import Sequences
+from munjang.training.trainee import Trainee
+from munjang.training.updates import Updates
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task made ready: its sequences, its objective, what the objective compares with."""
+
+    name: str
+    sequences: Sequences
+    objective: Objective
+    weight: float
+    picked: Callable[[Tensor], Given]  # rows, on the device -> what is known of them
+    groups: Tensor | None = None  # int64, on the CPU: losses over lists read it to find their shapes
+
+    def given(self, rows: Array, device: torch.device) -> Given:
+        places = torch.from_numpy(rows)
+        groups = None if self.groups is None else self.groups[places]
+        if device.type == "cuda":
+            places = places.pin_memory().to(device, non_blocking=True)
+        return replace(self.picked(places), groups=groups)
+
+
+def work_of(examples: Examples, objective: Objective, trainee: Trainee, *, weight: float = 1.0) -> Work:
+    """Tokenise the data of a task, and put what is known of its rows on the device."""
+    device = trainee.device
+    known = None if examples.targets is None else torch.from_numpy(np.ascontiguousarray(examples.targets)).to(device)
+    groups = None if examples.groups is None else torch.from_numpy(np.ascontiguousarray(examples.groups))
+    guides = [torch.from_numpy(vectors).to(device) for vectors in objective.guide(examples)]
+
+    def picked(rows: Tensor) -> Given:
+        found = None if known is None else known.index_select(0, rows)
+        return Given(found, guides=tuple(guide.index_select(0, rows) for guide in guides))
+
+    return Work(examples.name, Sequences(trainee.streams(examples)), objective, weight, picked, groups)
+
+
+def default_budget(device: torch.device, parameters: int) -> int:
+    """Tokens at a time that surely fit: a third of the memory, at about what a layer keeps for the backward pass."""
+    if device.type != "cuda":
+        return 16_384
+    memory = torch.cuda.get_device_properties(device).total_memory
+    per_token = 400_000 if parameters < 50_000_000 else 2_500_000  # bytes, measured for 6 x 384 and 12 x 768
+    return max(4096, min(262_144, memory // 3 // per_token))
+
+
+class Stepper:
+    """Computes the gradients of one step after another."""
+
+    def __init__(self, trainee: Trainee, updates: Updates, processes: Processes, *, budget: int, seed: int) -> None:
+        self.trainee, self.updates, self.processes = trainee, updates, processes
+        self.budget = budget
+        self._seed = seed
+        self._sort = trainee.device.type != "cuda" or trainee.dtype == torch.float32
+
+    def __call__(self, work: Work, rows: Array, step: int) -> Tensor:
+        """The gradients of this step lie in `updates`; the loss over all rows is returned."""
+        while True:
+            self.updates.begin()
+            try:
+                loss = self._gradients(work, rows, step)
+                self.processes.add_up([*self.updates.gradients, loss])
+                return loss
+            except torch.OutOfMemoryError as error:
+                self._halve(work, rows, error)
+            # The error is out of scope here, and with it the tensors its traceback held.
+            if self.trainee.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _halve(self, work: Work, rows: Array, error: Exception) -> None:
+        longest = max((work.sequences.count(rows[i : i + 1]) for i in range(len(rows))), default=0)
+        if self.budget <= longest:
+            raise TrainingError(
+                f"a single row of {work.name} ({longest:,} tokens) does not fit into the device's memory; "
+                "lower max_length or take a smaller model"
+            ) from error
+        if self.processes.count > 1:
+            raise TrainingError(
+                f"out of memory with {self.budget:,} tokens at a time; with several processes the budget cannot be "
+                f"changed on the way: resume with token_budget={self.budget // 2}"
+            ) from error
+        self.budget = max(longest, min(self.budget, work.sequences.count(rows)) // 2)
+        warnings.warn(
+            f"out of memory: the step is repeated with at most {self.budget:,} tokens at a time (token_budget)",
+            TrainingWarning,
+            stacklevel=4,
+        )
+
+    def _gradients(self, work: Work, rows: Array, step: int) -> Tensor:
+        mine = rows[self.processes.share(len(rows))]
+        pieces = work.sequences.cut(mine, self.budget)
+        if work.objective.rowwise:
+            return self._row_by_row(work, len(rows), [mine[piece] for piece in pieces], step)
+        if len(pieces) == 1 and self.processes.count == 1:
+            outputs = self._forward(work, mine, step)
+            return self._backward(work.objective(outputs, work.given(mine, self.trainee.device)) * work.weight)
+        return self._cached(work, rows, pieces, step)
+
+    def _row_by_row(self, work: Work, size: int, parts: list[Array], step: int) -> Tensor:
+        total = torch.zeros((), device=self.trainee.device)
+        for number, part in enumerate(parts):
+            outputs = self._forward(work, part, step, number)
+            loss = work.objective(outputs, work.given(part, self.trainee.device))
+            total += self._backward(loss * (work.weight * len(part) / size))
+        return total
+
+    def _cached(self, work: Work, rows: Array, pieces: list[Array], step: int) -> Tensor:
+        device = self.trainee.device
+        share = self.processes.share(len(rows))
+        mine = rows[share]
+        places = [torch.from_numpy(piece.copy()).to(device) for piece in pieces]
+        local = torch.zeros(len(mine), work.sequences.streams, self.trainee.dimension, device=device)
+        for number, (piece, place) in enumerate(zip(pieces, places, strict=True)):
+            # With gradients switched on, though they are not wanted: the same kernels both times, the same numbers.
+            local[place] = torch.stack(self._forward(work, mine[piece], step, number), dim=1).detach()
+        leaf = self.processes.gather(local, len(rows)).requires_grad_()
+        loss = self._backward(work.objective(leaf.unbind(1), work.given(rows, self.trainee.device)) * work.weight)
+        assert leaf.grad is not None
+        wanted = leaf.grad[share]
+        if self.processes.count > 1:
+            # Everybody computed the same loss over all rows: its own weights' gradient must not be counted twice.
+            for weight in work.objective.parameters():
+                if weight.grad is not None:
+                    weight.grad /= self.processes.count
+        for number, (piece, place) in enumerate(zip(pieces, places, strict=True)):
+            outputs = self._forward(work, mine[piece], step, number)
+            torch.stack(outputs, dim=1).backward(wanted[place])
+            self.updates.fold()
+        return loss / self.processes.count  # `add_up` sums over the processes
+
+    def _forward(self, work: Work, rows: Array, step: int, piece: int = 0) -> tuple[Tensor, ...]:
+        packed = work.sequences.pack(rows, self.trainee.device, sort=self._sort)
+        seed_dropout(self.trainee.device, self._seed, step, self.processes.rank, piece)
+        return packed.by_stream(self.trainee(packed.batch))
+
+    def _backward(self, loss: Tensor) -> Tensor:
+        (loss * self.updates.scale if self.updates.scaled else loss).backward()
+        self.updates.fold()
+        return loss.detach()
+
+
+def seed_dropout(device: torch.device, *numbers: int) -> None:
+    """The generators that dropout draws from, set from a few numbers."""
+    seed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.default_generators[index].manual_seed(seed)
