@@ -13,8 +13,10 @@ from munjang import errors
 from munjang.types import EncodeReport
 
 if TYPE_CHECKING:
+    from munjang import data, evaluation, recipes, training
     from munjang.bi_encoder import BiEncoder, Encoded
-    from munjang.loading import from_word_vectors, load
+    from munjang.cross_encoder import Calibration, CrossEncoder, Predicted, Ranked
+    from munjang.loading import from_word_vectors, load, load_cross_encoder, load_reranker
     from munjang.text.chunks import Chunk, chunks
     from munjang.vectors import pairwise_similarity, similarity, top_k
 
@@ -22,23 +24,39 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BiEncoder",
+    "Calibration",
     "Chunk",
+    "CrossEncoder",
     "EncodeReport",
     "Encoded",
+    "Predicted",
+    "Ranked",
     "chunks",
+    "data",
     "errors",
+    "evaluation",
     "from_word_vectors",
     "load",
+    "load_cross_encoder",
+    "load_reranker",
     "pairwise_similarity",
+    "recipes",
     "similarity",
     "top_k",
+    "training",
 ]
 
 # Name -> the module that has it; read on first use.
 _LAZY = {
     "BiEncoder": "munjang.bi_encoder",
     "Encoded": "munjang.bi_encoder",
+    "Calibration": "munjang.cross_encoder",
+    "CrossEncoder": "munjang.cross_encoder",
+    "Predicted": "munjang.cross_encoder",
+    "Ranked": "munjang.cross_encoder",
     "load": "munjang.loading",
+    "load_cross_encoder": "munjang.loading",
+    "load_reranker": "munjang.loading",
     "from_word_vectors": "munjang.loading",
     "Chunk": "munjang.text.chunks",
     "chunks": "munjang.text.chunks",
@@ -48,7 +66,12 @@ _LAZY = {
 }
 
 
+_ROOMS = ("data", "evaluation", "recipes", "training")
+
+
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return importlib.import_module(f"munjang.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'munjang' has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)
@@ -57,4 +80,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_ROOMS})

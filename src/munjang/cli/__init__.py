@@ -17,11 +17,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from munjang.cli import encode, info, similarity
+from munjang.cli import encode, evaluate, info, negatives, report, reproduce, score, similarity, train
 from munjang.cli.progress import Reporter
 from munjang.errors import MunjangError, MunjangWarning
 
-_DESCRIPTION = "Texts to vectors: encode, compare, look into models. Korean first, English beside it."
+_DESCRIPTION = "Sentence-BERT, whole: encode, compare, score, train, evaluate. Korean first, English beside it."
 _EXAMPLES = """\
 examples:
   munjang encode corpus.txt --model MODEL --output corpus.npy
@@ -29,6 +29,10 @@ examples:
   echo "한국어 문장" | munjang encode - > vectors.jsonl
   munjang similarity --text "비가 온다" --text "It is raining"
   munjang similarity queries.txt corpus.txt --top 5
+  munjang score --query "환불은 어떻게 하나요?" --documents faq.txt --model RERANKER
+  munjang train sts --model MODEL --train korsts --dev korsts --test korsts --data DIR --output runs/sts
+  munjang train chain nli,sts --model MODEL --train nli=klue-nli --train sts=klue-sts --data DIR --output runs/chain
+  munjang evaluate MODEL OTHER --suite korean --data DIR
   munjang info MODEL
 
 MODEL is a folder or a hub id; the environment variable MUNJANG_MODEL names one for all commands.
@@ -71,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (encode, similarity, info):
+    for command in (encode, similarity, score, train, evaluate, negatives, report, reproduce, info):
         command.add(commands, common)
     return parser
 

@@ -19,6 +19,7 @@ from munjang.cli.tables import pad, width
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
+    from munjang.cross_encoder import CrossEncoder
 
 _PACKAGES = ("munjang", "torch", "numpy", "tokenizers", "safetensors", "huggingface_hub")
 _EXTRAS = {"parquet": ("pyarrow",), "hf": ("transformers", "sentencepiece", "google.protobuf")}
@@ -27,6 +28,7 @@ _EXAMPLES = """\
 examples:
   munjang info                        versions, devices, cores, installed extras
   munjang info ./my-model             layers, dimension, pooling, prompts, files, warnings
+  munjang info ./my-cross-encoder     head, labels, activation
   munjang info ./my-model --json | jq .dimension
 """
 
@@ -50,11 +52,29 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Describe and print."""
     del reporter  # everything here is the result
-    found = _described(load_model(args, args.model)) if args.model else environment()
+    found = _described(_load(args)) if args.model else environment()
     print(json.dumps(found, ensure_ascii=False, indent=2, default=str) if args.json else pretty(found))
 
 
-def _described(model: BiEncoder) -> dict[str, object]:
+def _load(args: argparse.Namespace) -> BiEncoder | CrossEncoder:
+    """The model as what it was saved as: a cross-encoder where it is one."""
+    import munjang
+    from munjang.checkpoint import is_cross, resolve
+    from munjang.errors import ModelNotFoundError
+
+    try:
+        folder = resolve(args.model, revision=args.revision, local_files_only=args.local_files_only)
+    except ModelNotFoundError:
+        return load_model(args, args.model)  # a name of the loader's own, or an error that says more
+    if not is_cross(folder):
+        return load_model(args, args.model)
+    model = munjang.load_cross_encoder(folder, device=args.device, dtype=args.dtype, max_length=args.max_length)
+    if args.threads is not None:
+        model.threads = args.threads
+    return model
+
+
+def _described(model: BiEncoder | CrossEncoder) -> dict[str, object]:
     found = model.describe()
     source = found.get("source")
     if "files" not in found and isinstance(source, (str, Path)) and Path(source).is_dir():

@@ -156,7 +156,7 @@ def _matrix(
             for start, band in bands
             for row, scores in enumerate(band)
         )
-        with _written(output) as file:
+        with written(output) as file:
             if output.lower().endswith(".csv"):
                 writer = csv.writer(file)
                 writer.writerow(["text", *b_texts])
@@ -177,7 +177,7 @@ def _neighbours(output: str | None, texts: tuple[Sequence[str], Sequence[str]], 
             ]
             print(f"{number}  {shorten(text, 100)}\n{table(rows, right=(1,))}")
         return
-    with _written(output) as file:
+    with written(output) as file:
         if output.lower().endswith(".csv"):
             writer = csv.writer(file)
             writer.writerow(["row", "text", "rank", "neighbour_row", "neighbour", "score"])
@@ -210,7 +210,7 @@ def _write_npy(output: str, shape: tuple[int, int], bands: Iterator[tuple[int, n
 
 
 @contextmanager
-def _written(output: str) -> Iterator[TextIO]:
+def written(output: str) -> Iterator[TextIO]:
     """A text file that appears under its name only when it is whole."""
     partial = Path(output + ".partial")
     # Excel takes csv without a mark for cp949; newline="" leaves line ends to csv, which wants it so.

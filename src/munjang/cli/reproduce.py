@@ -1,0 +1,125 @@
+"""`munjang reproduce`: the experiments of the Sentence-BERT paper, run again, beside the paper's numbers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from munjang.cli.options import positive
+from munjang.cli.progress import Reporter
+
+if TYPE_CHECKING:
+    from munjang.bi_encoder import BiEncoder
+    from munjang.recipes.reproduce import Setup
+
+_STUDIES = {
+    "sbert-ablation": "poolings and concatenations, trained on NLI (table 6)",
+    "sbert-transfer": "NLI, STS, NLI then STS; bi- and cross-encoder (table 2)",
+    "sbert-table1": "without STS data, on STS12 to STS16 and STSb (table 1)",
+}
+_EXAMPLES = """\
+examples:
+  munjang reproduce sbert-ablation --model MODEL --data DIR --seeds 0,1,2 --output results.json
+  munjang reproduce sbert-ablation --model MODEL --data DIR --random --output results.json
+  munjang reproduce sbert-transfer --model MODEL --data DIR --batch-size 16 --output results.json
+  munjang reproduce sbert-transfer --model MODEL --data DIR --language korean --random --output results.json
+  munjang reproduce page results.json --write docs/reproduction.md
+
+The results are kept trial by trial: the same command again runs only what is missing.
+"""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "reproduce",
+        parents=[common],
+        help="the experiments of the Sentence-BERT paper, run again",
+        description="Run the paper's experiments again and set the results beside its numbers.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(debug=False)
+    studies = parser.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
+    for name, what in _STUDIES.items():
+        _add_study(studies.add_parser(name, parents=[common], help=what, description=what), name)
+    page = studies.add_parser("page", parents=[common], help="results as tables, into a page")
+    page.add_argument("results", metavar="RESULTS", help="file that an experiment wrote")
+    page.add_argument("--write", type=Path, metavar="PAGE", help="replace the generated part of this Markdown page")
+    page.set_defaults(run=run_page)
+
+
+def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.set_defaults(run=run, study=name)
+    parser.add_argument("--model", required=True, metavar="M", help="folder or hub id: tokenizer, body and its weights")
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of the public data sets")
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="results, as JSON")
+    parser.add_argument("--random", action="store_true", help="random weights instead of the model's, from each seed")
+    parser.add_argument("--seeds", type=_numbers, default=(0,), metavar="A,B", help="default 0")
+    parser.add_argument("--language", choices=["english", "korean"], default="english")
+    training = parser.add_argument_group("training")
+    training.add_argument("--batch-size", type=positive, default=64, metavar="N", help="default 64; the paper: 16")
+    training.add_argument("--nli-epochs", type=float, default=1.0, metavar="X", help="default 1, as in the paper")
+    training.add_argument("--sts-epochs", type=float, default=4.0, metavar="X", help="default 4")
+    training.add_argument(
+        "--learning-rate",
+        type=float,
+        metavar="X",
+        help="of every stage; default 1e-4 for bodies below 50M parameters, 2e-5 (the paper's) from there on",
+    )
+    training.add_argument("--max-length", type=positive, default=128, metavar="N", help="default 128 tokens")
+    training.add_argument("--precision", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
+    training.add_argument("--rows", type=positive, metavar="N", help="train on so many rows only: for trying out")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Run an experiment and print its tables."""
+    from munjang.recipes.reproduce import STUDIES, Results, run_study, tables
+
+    results = Results.read(args.output, missing_ok=True)
+    study = STUDIES[args.study]
+    run_study(study, _model(args), args.data, setup=_setup(args), results=results, rows=args.rows, say=reporter.say)
+    print(tables(results))
+
+
+def run_page(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Print the tables of a file of results, or put them into a page."""
+    from munjang.recipes.reproduce import Results, tables, write_page
+
+    content = tables(Results.read(args.results))
+    if args.write is None:
+        print(content)
+        return
+    write_page(args.write, content)
+    reporter.say(f"written: {args.write}")
+
+
+def _model(args: argparse.Namespace) -> BiEncoder:
+    import munjang
+
+    return munjang.load(args.model, device=args.device, dtype="float32", max_length=args.max_length)
+
+
+def _setup(args: argparse.Namespace) -> Setup:
+    from munjang.recipes.reproduce import Setup
+
+    return Setup(
+        language=args.language,
+        random=args.random,
+        seeds=args.seeds,
+        batch_size=args.batch_size,
+        nli_epochs=args.nli_epochs,
+        sts_epochs=args.sts_epochs,
+        learning_rate=args.learning_rate,
+        max_length=args.max_length,
+        precision=args.precision,
+    )
+
+
+def _numbers(value: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in value.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected whole numbers with commas between, got {value!r}") from error

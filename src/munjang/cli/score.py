@@ -1,0 +1,218 @@
+"""`munjang score`: pairs of texts -> a score or a label each; or one query and documents -> the documents in order."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from munjang.cli.options import add_model, add_reading, positive, sources
+from munjang.cli.progress import Reporter
+from munjang.cli.similarity import written
+from munjang.cli.tables import shorten, table
+from munjang.data import TextSource
+from munjang.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from munjang.cross_encoder import CrossEncoder, Predicted, Ranked
+
+_SUFFIXES = (".csv", ".jsonl")
+_EXAMPLES = """\
+examples:
+  munjang score pairs.tsv --model MODEL                      columns a and b; one score per line
+  munjang score nli.jsonl --columns premise hypothesis --output labelled.csv
+  cut -f 6,7 sts.tsv | munjang score - --format tsv --no-header
+  munjang score --query "환불은 어떻게 하나요?" --documents faq.txt --top 5
+
+MODEL is a cross-encoder: a folder or a hub id.
+"""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "score",
+        parents=[common],
+        help="score pairs of texts, or rank documents, with a cross-encoder",
+        description="Read two texts together and score them, or say their label. With --query and --documents,"
+        " put the documents in the order of their scores with the query.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pairs", nargs="?", metavar="PAIRS", help="csv, tsv, jsonl, json or parquet; - is stdin")
+    parser.add_argument(
+        "--columns",
+        nargs=2,
+        metavar=("A", "B"),
+        help="columns of the two texts (default: a and b; with --no-header the first two)",
+    )
+    parser.add_argument("--query", metavar="TEXT", help="rank documents for this text")
+    parser.add_argument("--documents", metavar="FILE", help="the documents: a file of texts; - is stdin")
+    parser.add_argument("--top", type=positive, metavar="K", help="only the K best documents")
+    parser.add_argument("--raw", action="store_true", help="the bare outputs of the model, before its activation")
+    parser.add_argument("-o", "--output", metavar="FILE", help="ends in .csv or .jsonl (default: lines to stdout)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the output if it is there")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    add_reading(parser)
+    add_model(parser)
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Read, score, print or write."""
+    _check_usage(args)
+    if args.query is not None:
+        (source,) = sources(args, [args.documents])
+        documents = [row.text for row in source.rows()]
+        model = _load(args)
+        ranked = model.rank(args.query, documents, args.top, progress=reporter.progress(len(documents)))
+        _write_ranking(args.output, ranked)
+        return
+    source = _pair_source(args)
+    total = None if source.is_pipe else source.survey().rows  # an error shows before any work is done
+    model = _load(args)
+    waiting: deque[tuple[str, str]] = deque()
+    windows = model.predict_stream(_pairs(source, waiting), raw=args.raw, progress=reporter.progress(total))
+    _write_scores(args.output, model.labels, _scored(windows, waiting, reporter))
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    ranking = args.query is not None or args.documents is not None
+    if ranking == (args.pairs is not None) or (args.query is None) != (args.documents is None):
+        args.usage_error("expected PAIRS, or --query TEXT and --documents FILE")
+    if ranking and (args.columns or args.raw):
+        args.usage_error("--columns and --raw go with PAIRS; documents take --column")
+    if not ranking and (args.top is not None or args.column is not None):
+        args.usage_error("--top and --column go with --query; pairs take --columns A B")
+    if args.truncate_dim is not None:
+        args.usage_error("--truncate-dim is for vectors: a cross-encoder makes none")
+    if args.output is None:
+        return
+    if Path(args.output).suffix.lower() not in _SUFFIXES:
+        args.usage_error(f"--output must end in {' or '.join(_SUFFIXES)}, got {args.output!r}")
+    if Path(args.output).exists() and not args.overwrite:
+        raise DataError(f"{args.output} is there already; pass --overwrite to replace it")
+
+
+def _load(args: argparse.Namespace) -> CrossEncoder:
+    import munjang
+
+    name = args.model or os.environ.get("MUNJANG_RERANKER")
+    if not name:
+        raise InputError("no cross-encoder is named: pass --model M, or set the environment variable MUNJANG_RERANKER")
+    model = munjang.load_cross_encoder(
+        name,
+        device=args.device,
+        dtype=args.dtype,
+        max_length=args.max_length,
+        revision=args.revision,
+        local_files_only=args.local_files_only,
+    )
+    if args.threads is not None:
+        model.threads = args.threads
+    return model
+
+
+def _pair_source(args: argparse.Namespace) -> TextSource:
+    first, second = args.columns or (("0", "1") if args.no_header else ("a", "b"))
+    args.column = first
+    (source,) = sources(args, [args.pairs], keep=[second])
+    return source
+
+
+def _pairs(source: TextSource, waiting: deque[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The pairs, each also put into `waiting` until its score is there."""
+    (second,) = source.keep
+    for number, row in enumerate(source.rows()):
+        other = row.columns[second]
+        if not isinstance(other, str):
+            raise DataError(f"{source.name}, row {number}: {second!r} must be a text, got {type(other).__name__}")
+        waiting.append((row.text, other))
+        yield row.text, other
+
+
+def _scored(
+    windows: Iterator[Predicted], waiting: deque[tuple[str, str]], reporter: Reporter
+) -> Iterator[tuple[str, str, list[float]]]:
+    """Every pair with its scores, in order; at the end, how many were cut."""
+    report = None
+    for window in windows:
+        report = window.report if report is None else report.plus(window.report)
+        for values in window.scores.reshape(len(window.scores), -1).tolist():
+            yield *waiting.popleft(), values
+    if report is not None and report.truncated:
+        reporter.warn(
+            f"warning: truncated: {report.truncated:,} of {report.texts:,} pairs were longer than"
+            f" {report.max_length} tokens (the longest has {report.longest:,})"
+        )
+
+
+def _write_scores(output: str | None, labels: tuple[str, ...], rows: Iterator[tuple[str, str, list[float]]]) -> None:
+    kind = "" if output is None else Path(output).suffix.lower()
+    with ExitStack() as stack:
+        file = sys.stdout if output is None else stack.enter_context(written(output))
+        write = {"": _line_writer, ".csv": _csv_writer, ".jsonl": _json_writer}[kind](file, labels)
+        for a, b, values in rows:
+            write(a, b, [float(f"{value:.7g}") for value in values])
+
+
+Writer = Callable[[str, str, list[float]], None]
+
+
+def _line_writer(file: TextIO, labels: tuple[str, ...]) -> Writer:
+    """One score per line; of several labels the likeliest and its score."""
+
+    def write(a: str, b: str, values: list[float]) -> None:
+        best = values.index(max(values))
+        file.write(f"{values[0]:.6g}\n" if len(labels) == 1 else f"{labels[best]}\t{values[best]:.6g}\n")
+
+    return write
+
+
+def _csv_writer(file: TextIO, labels: tuple[str, ...]) -> Writer:
+    writer = csv.writer(file)
+    writer.writerow(["a", "b", "score"] if len(labels) == 1 else ["a", "b", "label", *labels])
+
+    def write(a: str, b: str, values: list[float]) -> None:
+        label = [] if len(labels) == 1 else [labels[values.index(max(values))]]
+        writer.writerow([a, b, *label, *values])
+
+    return write
+
+
+def _json_writer(file: TextIO, labels: tuple[str, ...]) -> Writer:
+    def write(a: str, b: str, values: list[float]) -> None:
+        found: dict[str, object] = {"a": a, "b": b}
+        if len(labels) == 1:
+            found["score"] = values[0]
+        else:
+            found |= {"label": labels[values.index(max(values))], "scores": dict(zip(labels, values, strict=True))}
+        file.write(json.dumps(found, ensure_ascii=False) + "\n")
+
+    return write
+
+
+def _write_ranking(output: str | None, ranked: list[Ranked]) -> None:
+    if output is None:
+        rows = [[f"{found.score:.4f}", str(found.index), shorten(found.text, 90)] for found in ranked]
+        if rows:
+            print(table(rows, right=(0, 1)))
+        return
+    with written(output) as file:
+        if output.lower().endswith(".csv"):
+            writer = csv.writer(file)
+            writer.writerow(["rank", "row", "score", "text"])
+            writer.writerows(
+                [rank, found.index, f"{found.score:.7g}", found.text] for rank, found in enumerate(ranked, start=1)
+            )
+        else:
+            for found in ranked:
+                row = {"row": found.index, "score": float(f"{found.score:.7g}"), "text": found.text}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -1,0 +1,396 @@
+"""`munjang train`: a recipe, or a chain of them, from named sets or files to a trained model with a report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from munjang.cli.options import positive
+from munjang.cli.progress import Reporter
+from munjang.cli.tables import shorten, table
+from munjang.errors import InputError
+from munjang.recipes.defaults import DEFAULTS, OBJECTIVES, RECIPE_NAMES, SIZES, RecipeName, shown
+
+if TYPE_CHECKING:
+    from munjang.recipes import RecipeOptions, RecipeResult, SetOptions
+
+_HELP: dict[RecipeName, str] = {
+    "nli": "a bi-encoder from entailment, neutral, contradiction",
+    "sts": "a bi-encoder from scored pairs",
+    "triplet": "a bi-encoder from anchor, positive, negative",
+    "contrastive": "a bi-encoder from pairs that belong together, or are marked same and different",
+    "cross_nli": "a cross-encoder that labels pairs",
+    "cross_sts": "a cross-encoder that scores pairs",
+    "cross_rank": "a reranker, from queries with documents",
+}
+_EXAMPLES = """\
+examples:
+  munjang train sts --model MODEL --data DATA --train korsts --dev korsts --test korsts --output runs/sts
+  munjang train sts --model MODEL --train mine.tsv --columns a=문장1,b=문장2,score=점수 --score-range 0,5 -o runs/mine
+  munjang train nli --model MODEL --data DATA --train klue-nli --dev klue-nli --objective ranking -o runs/nli
+  munjang train chain nli,sts --model MODEL --data DATA --train nli=klue-nli --train sts=korsts --dev sts=korsts \\
+      --test sts=korsts -o runs/chain
+  munjang train --config runs/sts/recipe.json --output runs/sts-again
+
+A set is a file (csv, tsv, jsonl, json, parquet) or the name of a public set in --data: korsts is its training,
+development or test split, as the option says; korsts:dev names a split. Several --train are trained together.
+The same command goes on where an interrupted one stopped. RUN/report.html shows what happened.
+"""
+_ROLES = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """An option that is a field of TrainingSettings."""
+
+    flag: str
+    field: str
+    type: Callable[[str], object]
+    help: str
+    choices: tuple[str, ...] | None = None
+
+
+_SETTINGS = (
+    _Setting("--epochs", "epochs", float, "passes over the data"),
+    _Setting("--max-steps", "max_steps", positive, "stop after so many steps; wins over --epochs"),
+    _Setting("--batch-size", "batch_size", positive, "rows (of ranked data: queries) in a step"),
+    _Setting("--learning-rate", "learning_rate", float, "highest learning rate"),
+    _Setting("--embedding-rate", "embedding_rate", float, "learning rate of the embedding tables"),
+    _Setting("--head-rate", "head_rate", float, "learning rate of new heads"),
+    _Setting("--warm-up", "warm_up", float, "share of the steps (0.1), or steps from 1 on"),
+    _Setting("--schedule", "schedule", str, "of the learning rate (linear)", ("linear", "cosine", "constant")),
+    _Setting("--weight-decay", "weight_decay", float, "of AdamW (0.01)"),
+    _Setting("--max-grad-norm", "max_grad_norm", float, "clip gradients to this norm (1)"),
+    _Setting("--dropout", "dropout", float, "instead of the model's own"),
+    _Setting("--precision", "precision", str, "auto: bfloat16 on GPUs that have it, else float32",
+             ("auto", "float32", "bfloat16", "float16")),
+    _Setting("--token-budget", "token_budget", positive, "tokens on the device at a time (by its memory)"),
+    _Setting("--sampling", "sampling", str, "how several sets share the steps (proportional)",
+             ("proportional", "round_robin", "temperature")),
+    _Setting("--temperature", "temperature", float, "of --sampling temperature (2)"),
+    _Setting("--ema", "ema", float, "decay of an average of the weights, which is then saved, such as 0.999"),
+    _Setting("--eval-every", "evaluate_every", positive, "steps between evaluations (an epoch; 4 in short runs)"),
+    _Setting("--save-every", "save_every", positive, "steps between checkpoints (at every evaluation)"),
+    _Setting("--keep-checkpoints", "keep_checkpoints", positive, "how many (2)"),
+    _Setting("--patience", "patience", positive, "stop after so many evaluations without a better score"),
+    _Setting("--metric", "metric", str, "SET/metric that chooses the model (the first development set's)"),
+    _Setting("--log-every", "log_every", positive, "steps between looks at the loss (10)"),
+)  # fmt: skip
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "train",
+        parents=[common],
+        help="train a model by a recipe",
+        description="Train a model: recipes for NLI, STS, triplets, contrastive pairs and cross-encoders, and chains.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", metavar="FILE", help="repeat the run of this recipe.json (or run folder)")
+    parser.add_argument("-o", "--output", metavar="RUN", help="with --config: another run folder")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.set_defaults(run=run_config, usage_error=parser.error)
+    recipes = parser.add_subparsers(title="recipes", metavar="RECIPE")
+    for name in RECIPE_NAMES:
+        one = _add_recipe(recipes, common, name.replace("_", "-"), _HELP[name], _told(name))
+        _add_data(one, chained=False)
+        _add_choices(one, name)
+        _add_settings(one, name)
+        one.set_defaults(run=run, recipe=name, usage_error=one.error)
+    chain = _add_recipe(recipes, common, "chain", "several recipes one after another", _CHAIN)
+    chain.add_argument("stages", metavar="STAGES", help="recipes in order, with commas: nli,sts or cross-nli,cross-sts")
+    _add_data(chain, chained=True)
+    _add_choices(chain, None)
+    _add_settings(chain, None)
+    chain.set_defaults(run=run_chain, usage_error=chain.error)
+
+
+_CHAIN = """\
+Each stage goes on with the model of the one before; a cross-encoder keeps its body and gets a new head where the
+stages need different outputs. Values may be given for one stage: --train nli=klue-nli --epochs sts=4; a value without
+a stage is for all of them.
+"""
+
+
+def _told(name: RecipeName) -> str:
+    return f"Defaults: {shown(name)}.\nWhy: {DEFAULTS[name].why}.\nObjectives: {', '.join(OBJECTIVES[name])}."
+
+
+def _add_recipe(
+    recipes: argparse._SubParsersAction[argparse.ArgumentParser],
+    common: argparse.ArgumentParser,
+    name: str,
+    help: str,
+    told: str,
+) -> argparse.ArgumentParser:
+    return recipes.add_parser(
+        name,
+        parents=[common],
+        help=help,
+        description=f"Train {help}.\n\n{told}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_data(parser: argparse.ArgumentParser, *, chained: bool) -> None:
+    group = parser.add_argument_group("data")
+    form = "STAGE=SET" if chained else "SET"
+    group.add_argument("--train", action="append", required=True, metavar=form, help="training set; may be repeated")
+    group.add_argument("--dev", action="append", default=[], metavar=form, help="chooses the best model")
+    group.add_argument("--test", action="append", default=[], metavar=form, help="reports; another set than --dev")
+    group.add_argument("--data", metavar="DIR", help="folder of the public sets that are given by name")
+    group.add_argument("--columns", metavar="ROLE=NAME,...", help="columns of files: a=문장1,b=문장2,score=점수")
+    group.add_argument("--score-range", metavar="LOW,HIGH", help="range of the scores in files, such as 0,5")
+    group.add_argument("--labels", metavar="A,B,...", help="names of the labels in files, by number")
+    group.add_argument("--kind", choices=["scored", "labelled", "pairs", "ranked"], help="of files (by their columns)")
+    group.add_argument("--format", choices=["csv", "tsv", "jsonl", "json", "parquet"], help="of files (by their names)")
+    group.add_argument("--encoding", help="of files (UTF-8, UTF-16 or cp949, recognised)")
+    group.add_argument("--leakage", choices=["report", "remove", "refuse"], default="report",
+                       help="what to do when evaluation sentences stand in the training data (report)")  # fmt: skip
+    run = parser.add_argument_group("run")
+    run.add_argument("-o", "--output", required=True, metavar="RUN", help="run folder: log, checkpoints, model, report")
+    run.add_argument("--seed", type=int, help="of everything random (0)")
+    run.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def _add_choices(parser: argparse.ArgumentParser, name: RecipeName | None) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="M", help="folder or hub id (default: environment variable MUNJANG_MODEL)")
+    group.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
+    group.add_argument("--max-length", type=positive, metavar="N", help="cut texts to so many tokens (the model's own)")
+    if name is None:
+        group.add_argument("--objective", action="append", default=[], metavar="STAGE=NAME", help="what is minimised")
+    else:
+        first = OBJECTIVES[name][0]
+        group.add_argument("--objective", choices=OBJECTIVES[name], help=f"what is minimised ({first}, or by the data)")
+    group.add_argument("--lora", type=positive, metavar="RANK", help="train adapters of this rank, then merge them")
+    group.add_argument("--lora-alpha", type=float, metavar="A", help="weight of the adapters (twice the rank)")
+    if name is None or not name.startswith("cross_"):
+        group.add_argument("--pooling", metavar="P", help="cls, mean, max..., several with commas (the model's own)")
+        group.add_argument("--matryoshka", metavar="N,...", help="also train the first N values: 256,128,64")
+    if name in (None, "nli"):
+        group.add_argument("--concatenation", metavar="PARTS", help="of the softmax of NLI (u,v,|u-v|); u*v too")
+
+
+def _add_settings(parser: argparse.ArgumentParser, name: RecipeName | None) -> None:
+    group = parser.add_argument_group("settings")
+    known: dict[str, str] = {}
+    if name is not None:
+        default = DEFAULTS[name]
+        rates = ", ".join(f"{default.learning_rates[size]:g} {size}" for size in SIZES)
+        known = {"epochs": f"{default.epochs:g}", "batch_size": str(default.batch_size), "warm_up": "0.1"}
+        known["learning_rate"] = rates
+    for setting in _SETTINGS:
+        told = f"{setting.help} ({known[setting.field]})" if setting.field in known else setting.help
+        if name is None:
+            group.add_argument(setting.flag, dest=setting.field, action="append", metavar="[STAGE=]V", help=told)
+        else:
+            metavar = None if setting.choices else "V"
+            group.add_argument(
+                setting.flag, dest=setting.field, type=setting.type, choices=setting.choices, metavar=metavar, help=told
+            )
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> None:
+    """One recipe."""
+    from munjang import recipes
+
+    changes = {one.field: getattr(args, one.field) for one in _SETTINGS if getattr(args, one.field) is not None}
+    options = _options(args, changes, args.objective)
+    call = getattr(recipes, args.recipe)
+    result = call(_model(args), args.train, args.dev, args.test, options=options)
+    _tell([result], Path(args.output), reporter)
+
+
+def run_chain(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Several recipes."""
+    from munjang.recipes import Stage, chain
+
+    stages = []
+    names = [name.strip().replace("-", "_") for name in args.stages.split(",")]
+    unknown = [name for name in names if name not in RECIPE_NAMES]
+    if unknown:
+        args.usage_error(f"STAGES must be of {', '.join(RECIPE_NAMES)}, got {', '.join(unknown)}".replace("_", "-"))
+    keys = [(name.replace("_", "-"), name, str(number)) for number, name in enumerate(names, start=1)]
+    _check_keys(args, keys)
+    for name, own in zip(names, keys, strict=True):
+        sets = {role: _sets_for(getattr(args, role), own) for role in _ROLES}
+        if not sets["train"]:
+            args.usage_error(f"stage {own[0]} has no training set: --train {own[0]}=SET")
+        changes = {}
+        for setting in _SETTINGS:
+            value = _value_for(getattr(args, setting.field) or [], own)
+            if value is not None:
+                changes[setting.field] = _parsed(setting, value, args)
+        options = _options(
+            args, changes, _value_for(args.objective, own), folder=False, bi=not name.startswith("cross_")
+        )
+        stages.append(Stage(name, sets["train"], sets["dev"], sets["test"], options))
+    result = chain(_model(args), stages, folder=args.output)
+    _tell(result.stages, Path(args.output), reporter)
+
+
+def run_config(args: argparse.Namespace, reporter: Reporter) -> None:
+    """A recipe.json again."""
+    if args.config is None:
+        args.usage_error(f"give a recipe ({', '.join(RECIPE_NAMES)}, chain) or --config FILE".replace("_", "-"))
+    from munjang.recipes import repeat
+
+    config = Path(args.config)
+    folder = Path(args.output) if args.output else config if config.is_dir() else config.parent
+    _tell(repeat(config, folder=folder, progress=not args.quiet), folder, reporter)
+
+
+def _model(args: argparse.Namespace) -> str:
+    name = args.model or os.environ.get("MUNJANG_MODEL")
+    if not name:
+        raise InputError("which model is to be trained? Give --model M, or the environment variable MUNJANG_MODEL")
+    return str(name)
+
+
+def _options(
+    args: argparse.Namespace,
+    changes: Mapping[str, object],
+    objective: str | None,
+    *,
+    folder: bool = True,
+    bi: bool = True,
+) -> RecipeOptions:
+    from munjang.recipes import LoraSettings, RecipeOptions
+
+    found: dict[str, Any] = {}
+    if bi and getattr(args, "pooling", None):
+        found["pooling"] = tuple(_list(args.pooling))
+    if bi and getattr(args, "matryoshka", None):
+        found["matryoshka"] = tuple(_whole_numbers(args, args.matryoshka))
+    if getattr(args, "concatenation", None):
+        found["concatenation"] = tuple(_list(args.concatenation))
+    if args.lora is not None:
+        found["lora"] = LoraSettings(args.lora, args.lora_alpha or 2 * args.lora, seed=args.seed or 0)
+    return RecipeOptions(
+        folder=args.output if folder else None,
+        changes=changes,
+        objective=objective,
+        leakage=args.leakage,
+        max_length=args.max_length,
+        device=args.device,
+        seed=args.seed,
+        sets=_set_options(args),
+        progress=not args.quiet,
+        **found,
+    )
+
+
+def _set_options(args: argparse.Namespace) -> SetOptions:
+    from munjang.recipes import SetOptions
+
+    columns = None
+    if args.columns is not None:
+        pairs = [part.partition("=") for part in _list(args.columns)]
+        if not all(role and sign and name for role, sign, name in pairs):
+            args.usage_error(f"--columns must be ROLE=NAME,ROLE=NAME..., got {args.columns!r}")
+        columns = {role.strip(): name.strip() for role, _, name in pairs}
+    score_range = None
+    if args.score_range is not None:
+        try:
+            low, high = (float(part) for part in args.score_range.split(","))
+        except ValueError:
+            args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {args.score_range!r}")
+        score_range = (low, high)
+    return SetOptions(
+        folder=args.data,
+        kind=args.kind,
+        columns=columns,
+        score_range=score_range,
+        labels=None if args.labels is None else tuple(_list(args.labels)),
+        format=args.format,
+        encoding=args.encoding,
+    )
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _whole_numbers(args: argparse.Namespace, text: str) -> list[int]:
+    try:
+        return [positive(part) for part in _list(text)]
+    except (ValueError, argparse.ArgumentTypeError):
+        args.usage_error(f"--matryoshka must be whole numbers with commas, such as 256,128,64, got {text!r}")
+        raise
+
+
+# --- values of one stage ---------------------------------------------------------------------------------------------
+
+
+def _split(value: str, own: Sequence[str]) -> tuple[bool, str]:
+    """Whether a value is for this stage alone, and the value."""
+    key, sign, rest = value.partition("=")
+    return (True, rest) if sign and key in own else (False, value)
+
+
+def _sets_for(values: Sequence[str], own: Sequence[str]) -> list[str]:
+    return [rest for mine, rest in (_split(value, own) for value in values) if mine]
+
+
+def _value_for(values: Sequence[str], own: Sequence[str]) -> str | None:
+    """The last value for this stage, or else the last one for all."""
+    mine = _sets_for(values, own)
+    for_all = [value for value in values if "=" not in value]
+    return mine[-1] if mine else for_all[-1] if for_all else None
+
+
+def _check_keys(args: argparse.Namespace, keys: Sequence[Sequence[str]]) -> None:
+    """Every set must name a stage of the chain, and so must every value with a '='."""
+    known = {key for own in keys for key in own}
+    named = [value for role in _ROLES for value in getattr(args, role)]
+    others = [value for one in _SETTINGS for value in getattr(args, one.field) or [] if "=" in value]
+    for value in [*named, *others, *(value for value in args.objective if "=" in value)]:
+        if value.partition("=")[0] not in known or "=" not in value:
+            stages = ", ".join(own[0] for own in keys)
+            args.usage_error(f"expected STAGE=VALUE with a stage of the chain ({stages}), got {value!r}")
+
+
+def _parsed(setting: _Setting, value: str, args: argparse.Namespace) -> object:
+    try:
+        found = setting.type(value)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        args.usage_error(f"{setting.flag}: {error}")
+        raise
+    if setting.choices and found not in setting.choices:
+        args.usage_error(f"{setting.flag} must be one of {', '.join(setting.choices)}, got {value!r}")
+    return found
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+def _tell(results: Sequence[RecipeResult], folder: Path, reporter: Reporter) -> None:
+    """The scores as a table on stdout; words to stderr."""
+    rows: list[tuple[str, ...]] = [("recipe", "set", "part", "metric", "x 100", "95 % interval", "rows")]
+    for result in results:
+        reporter.say(f"{result.recipe.replace('_', '-')}: {result.training}")
+        for note in result.notes:
+            reporter.say(f"note: {note}")
+        for part, scores in (("test", result.scores), ("dev, chose the model", result.dev)):
+            for one in scores:
+                bounds = one.intervals.get(one.main)
+                interval = f"{100 * bounds[0]:.2f} to {100 * bounds[1]:.2f}" if bounds else ""
+                name = shorten(one.name, 40)
+                value = f"{100 * one.value:.2f}"
+                rows.append((result.recipe.replace("_", "-"), name, part, one.main, value, interval, f"{one.rows:,}"))
+    if len(rows) > 1:
+        print(table(rows, right=(4, 6)))
+    last = results[-1].folder or folder
+    reporter.say(f"model: {last / 'model'}")
+    page = folder / "index.html" if (folder / "index.html").is_file() else folder / "report.html"
+    reporter.say(f"report: {page}")

@@ -1,0 +1,47 @@
+"""Training through LoRA adapters: only they learn, and what is saved has them folded into plain weights."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
+from munjang.recipes.models import dtype_of
+from munjang.recipes.options import Model
+from munjang.training.lora import LoraSettings, apply_lora, merge_lora, merged_copy
+
+
+class _AdaptedBiEncoder(BiEncoder):
+    """A bi-encoder with adapters in its body, which saves what it computes: the merged weights."""
+
+    def save(self, path: str | Path, *, card: str | None = None) -> None:
+        parts = replace(self.parts, body=merged_copy(self.parts.body))
+        BiEncoder(parts, device="cpu", dtype="float32").save(path, card=card)
+
+
+class _AdaptedCrossEncoder(CrossEncoder):
+    """A cross-encoder with adapters in its body; likewise."""
+
+    def save(self, path: str | Path, *, card: str | None = None) -> None:
+        parts = replace(self.parts, body=merged_copy(self.parts.body))
+        CrossEncoder(parts, device="cpu", dtype="float32").save(path, card=card)
+
+
+@contextlib.contextmanager
+def adapted(model: Model, lora: LoraSettings | None) -> Iterator[Model]:
+    """The model to train: with adapters for as long as this lasts, afterwards merged, whatever happened."""
+    if lora is None:
+        yield model
+        return
+    apply_lora(model.parts.body, lora)
+    try:
+        if isinstance(model, CrossEncoder):
+            yield _AdaptedCrossEncoder(model.parts, device=model.device, dtype=dtype_of(model))
+        else:
+            yield _AdaptedBiEncoder(model.parts, device=model.device, dtype=dtype_of(model))
+    finally:
+        merge_lora(model.parts.body)
+        model.refresh()

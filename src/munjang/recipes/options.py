@@ -1,0 +1,126 @@
+"""What a recipe is told and what it answers with: `RecipeOptions`, `RecipeResult`, and the stages of a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
+from munjang.data import Examples, Kind, Leakage
+from munjang.data.files import Format
+from munjang.errors import InputError
+from munjang.evaluation import Scores
+from munjang.inputs import Progress
+from munjang.recipes.defaults import RecipeName
+from munjang.training import TrainingResult, TrainingSettings
+from munjang.training.losses import Part
+from munjang.types import PoolingMode
+
+if TYPE_CHECKING:
+    from munjang.training.lora import LoraSettings
+
+Model: TypeAlias = BiEncoder | CrossEncoder
+GivenModel: TypeAlias = BiEncoder | CrossEncoder | str | Path
+GivenSet: TypeAlias = Examples | str | Path  # a path, or the name of a public set: korsts, klue-nli, stsb:dev
+GivenSets: TypeAlias = GivenSet | Sequence[GivenSet] | None
+LeakagePolicy = Literal["report", "remove", "refuse"]
+POLICIES: tuple[LeakagePolicy, ...] = ("report", "remove", "refuse")
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """How sets that are given by path or by name are read; the same for training, development and test sets."""
+
+    folder: str | None = None  # where the public sets lie that are given by name
+    kind: Kind | None = None  # None: by the recipe and the columns
+    columns: Mapping[str, str | int] | None = None  # role -> column, as in munjang.data.read_examples
+    score_range: tuple[float, float] | None = None
+    labels: tuple[str, ...] | None = None  # names of the labels in the order of their ids
+    format: Format | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """Everything that may be chosen about a recipe. The defaults are in `recipes/defaults.py`."""
+
+    folder: str | Path | None = None  # the run folder; None keeps nothing
+    settings: TrainingSettings | None = None  # None: the recipe's defaults for the size of the body
+    changes: Mapping[str, object] = field(default_factory=dict)  # settings that differ from these defaults
+    objective: str | None = None  # None: the recipe's first, or what the kind of the data asks for
+    concatenation: tuple[Part, ...] = ("u", "v", "|u-v|")  # softmax of NLI
+    pooling: PoolingMode | tuple[PoolingMode, ...] | None = None  # None: as the model says
+    matryoshka: tuple[int, ...] = ()  # dimensions that are trained beside the full one
+    lora: LoraSettings | None = None
+    leakage: LeakagePolicy = "report"
+    max_length: int | None = None
+    device: str | None = None  # for a model that is loaded here
+    seed: int | None = None  # of new heads and of the training; None: as the settings say
+    sets: SetOptions = SetOptions()
+    progress: Progress = False
+
+    def __post_init__(self) -> None:
+        if self.leakage not in POLICIES:
+            raise InputError(f"leakage must be one of {', '.join(POLICIES)}, got {self.leakage!r}")
+        if self.settings is not None and self.changes:
+            raise InputError(
+                "give settings (all of them) or changes (to the recipe's defaults), not both; got changes of "
+                f"{', '.join(self.changes)}"
+            )
+        unknown = [name for name in self.changes if name not in TrainingSettings.__dataclass_fields__]
+        if unknown:
+            known = ", ".join(TrainingSettings.__dataclass_fields__)
+            raise InputError(f"changes must be settings ({known}), got {', '.join(unknown)}")
+
+    @property
+    def seeded(self) -> int:
+        """The seed that counts."""
+        if self.seed is not None:
+            return self.seed
+        return self.settings.seed if self.settings is not None else int(str(self.changes.get("seed", 0)))
+
+
+@dataclass(frozen=True)
+class RecipeResult:
+    """What a recipe did: the trained model, how the training went, what was measured."""
+
+    recipe: RecipeName
+    model: Model
+    training: TrainingResult
+    scores: tuple[Scores, ...]  # of the test sets
+    dev: tuple[Scores, ...]  # of the development sets, which chose the model: optimistic
+    leakage: Leakage | None  # None: nothing to compare with
+    folder: Path | None
+    notes: tuple[str, ...] = ()  # what a reader must know
+
+    def __str__(self) -> str:
+        lines = [f"{self.recipe}: {self.training}"]
+        lines += [f"dev (chose the model) {score}" for score in self.dev]
+        lines += [f"test {score}" for score in self.scores]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One recipe of a chain, with its data."""
+
+    recipe: RecipeName
+    train: GivenSets
+    dev: GivenSets = None
+    test: GivenSets = None
+    options: RecipeOptions | None = None
+
+
+@dataclass(frozen=True)
+class ChainResult:
+    """What a chain did, stage by stage; the model is the last one's."""
+
+    model: Model
+    stages: tuple[RecipeResult, ...]
+    folder: Path | None
+
+    def __str__(self) -> str:
+        return "\n".join(str(stage) for stage in self.stages)

@@ -1,0 +1,174 @@
+"""`munjang score`, in this process, with a small scorer; and `munjang info` of a real cross-encoder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import munjang
+from munjang.cli import main
+from munjang.cross_encoder import Predicted, Ranked
+from munjang.types import EncodeReport
+
+
+@dataclass
+class SmallScorer:
+    """The score is the share of b's characters that a has; windows are of two pairs."""
+
+    labels: tuple[str, ...] = ("score",)
+    options: dict[str, object] = field(default_factory=dict)
+    threads: int = 1
+
+    def score(self, a: str, b: str) -> float:
+        return sum(c in a for c in b) / max(1, len(b))
+
+    def predict_stream(self, pairs: Iterable[tuple[str, str]], *, raw: bool, progress: Any) -> Iterator[Predicted]:
+        self.options["raw"] = raw
+        pairs = iter(pairs)
+        while window := list(islice(pairs, 2)):
+            scores = np.array([self.score(a, b) for a, b in window], np.float32)
+            if len(self.labels) == 2:
+                scores = np.stack([1 - scores, scores], axis=1)
+            cut = sum(len(a) + len(b) > 16 for a, b in window)
+            yield Predicted(scores, EncodeReport(len(window), 1, cut, 20, 16, 0.1))
+
+    def rank(self, query: str, documents: list[str], top_k: int | None, *, progress: Any) -> list[Ranked]:
+        found = [Ranked(i, self.score(query, text), text) for i, text in enumerate(documents)]
+        return sorted(found, key=lambda r: -r.score)[:top_k]
+
+
+@pytest.fixture
+def scorer(monkeypatch: pytest.MonkeyPatch) -> SmallScorer:
+    small = SmallScorer()
+
+    def load(name: str, **options: object) -> SmallScorer:
+        small.options |= {"name": name, **options}
+        return small
+
+    monkeypatch.delenv("MUNJANG_RERANKER", raising=False)
+    monkeypatch.setitem(vars(munjang), "load_cross_encoder", load)
+    return small
+
+
+ROWS = [("가나", "가"), ("abc", "ax"), ('그는 "네"라고', "네"), ("x", ""), ("", "y")]
+SCORES = [1.0, 0.5, 1.0, 0.0, 0.0]
+
+
+def files(folder: Path) -> dict[str, str]:
+    (folder / "p.tsv").write_text("id\ta\tb\n" + "".join(f"{i}\t{a}\t{b}\n" for i, (a, b) in enumerate(ROWS)), "utf-8")
+    with (folder / "p.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("b", "a"), *((b, a) for a, b in ROWS)])
+    lines = [json.dumps({"premise": a, "hypothesis": b}, ensure_ascii=False) for a, b in ROWS]
+    (folder / "p.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "bare.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in ROWS), encoding="utf-8")
+    return {kind: str(folder / f"p.{kind}") for kind in ("tsv", "csv", "jsonl")} | {"bare": str(folder / "bare.tsv")}
+
+
+def test_a_score_per_line(scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = files(tmp_path)
+    for arguments in (
+        [found["tsv"]],
+        [found["csv"]],
+        [found["jsonl"], "--columns", "premise", "hypothesis"],
+        [found["bare"], "--no-header"],
+    ):
+        assert main(["score", *arguments, "--model", "m"]) == 0
+        shown = capsys.readouterr()
+        assert [float(line) for line in shown.out.splitlines()] == SCORES
+    assert (scorer.options["name"], scorer.options["raw"]) == ("m", False)
+
+
+def test_into_files(scorer: SmallScorer, tmp_path: Path) -> None:
+    source = files(tmp_path)["tsv"]
+    for suffix in ("csv", "jsonl"):
+        assert main(["score", source, "--model", "m", "-o", str(tmp_path / f"o.{suffix}"), "--raw"]) == 0
+    assert scorer.options["raw"] is True
+    with (tmp_path / "o.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["a"], row["b"], float(row["score"])) for row in rows] == [
+        (a, b, score) for (a, b), score in zip(ROWS, SCORES, strict=True)
+    ]
+    lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert lines[1] == {"a": "abc", "b": "ax", "score": 0.5}
+
+
+def test_labels(scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scorer.labels = ("no", "yes")
+    source = files(tmp_path)["tsv"]
+    assert main(["score", source, "--model", "m"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "yes\t1"
+    assert main(["score", source, "--model", "m", "-o", str(tmp_path / "o.jsonl")]) == 0
+    last = json.loads((tmp_path / "o.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert last == {"a": "", "b": "y", "label": "no", "scores": {"no": 1.0, "yes": 0.0}}
+    assert main(["score", source, "--model", "m", "-o", str(tmp_path / "o.csv")]) == 0
+    assert (tmp_path / "o.csv").read_text(encoding="utf-8-sig").splitlines()[0] == "a,b,label,no,yes"
+
+
+def test_what_was_cut_is_said(scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.tsv").write_text("a\tb\n" + "x" * 20 + "\ty\nx\ty\n", encoding="utf-8")
+    assert main(["score", str(tmp_path / "p.tsv"), "--model", "m"]) == 0
+    assert "truncated: 1 of 2 pairs" in capsys.readouterr().err
+
+
+def test_ranking(scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "d.txt").write_text("xyz\n가나\n가x\n", encoding="utf-8")
+    arguments = ["score", "--query", "가나다", "--documents", str(tmp_path / "d.txt"), "--model", "m"]
+    assert main([*arguments, "--top", "2"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["1.0000", "1", "가나"], ["0.5000", "2", "가x"]]
+    for suffix in ("csv", "jsonl"):
+        assert main([*arguments, "-o", str(tmp_path / f"o.{suffix}")]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["row"] for row in rows] == [1, 2, 0]
+    assert (tmp_path / "o.csv").read_text(encoding="utf-8-sig").splitlines()[1] == "1,1,1,가나"
+
+
+def test_what_is_refused(scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = files(tmp_path)["tsv"]
+    for arguments in (
+        [],
+        ["--query", "q"],
+        [source, "--query", "q", "--documents", source],
+        [source, "--top", "3"],
+        [source, "--column", "a"],
+        [source, "--truncate-dim", "3"],
+        ["--query", "q", "--documents", source, "--raw"],
+        [source, "-o", "x.npy"],
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["score", *arguments, "--model", "m"])
+        assert left.value.code == 2
+    capsys.readouterr()
+    assert main(["score", source]) == 1
+    assert "MUNJANG_RERANKER" in capsys.readouterr().err
+    assert main(["score", source, "--model", "m", "--columns", "a", "c"]) == 1
+    assert "no column 'c'" in capsys.readouterr().err
+    assert "name" not in scorer.options  # said before any model was loaded
+    (tmp_path / "n.jsonl").write_text('{"a": "x", "b": null}\n', encoding="utf-8")
+    assert main(["score", str(tmp_path / "n.jsonl"), "--model", "m"]) == 1
+    assert "row 0: 'b' must be a text" in capsys.readouterr().err
+
+
+def test_info_of_a_cross_encoder(minilm_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from munjang.checkpoint import read
+
+    model = munjang.CrossEncoder.from_body(read(minilm_path), ["no", "yes"], device="cpu", dtype="float32")
+    model.save(tmp_path / "m")
+    assert main(["info", str(tmp_path / "m"), "--json", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["labels"], found["max length"]) == ("cross-encoder", ["no", "yes"], 256)
+    assert "model.safetensors" in found["files"]
+    pairs = tmp_path / "p.tsv"
+    pairs.write_text("a\tb\n비가 온다\tIt is raining\n", encoding="utf-8")
+    assert main(["score", str(pairs), "--model", str(tmp_path / "m"), "--device", "cpu", "--threads", "1"]) == 0
+    label, score = capsys.readouterr().out.split()
+    assert label in ("no", "yes")
+    assert 0.5 <= float(score) <= 1

@@ -1,0 +1,202 @@
+"""`munjang train` and `munjang report`: arguments to recipes, the table on stdout, words on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from munjang.cli import report, train
+from munjang.cli.progress import Reporter
+from munjang.data import Examples
+from munjang.errors import DataError, InputError, ModelWarning
+from recipes.material import nli, scored, tiny_model
+
+pytestmark = pytest.mark.filterwarnings("ignore::munjang.errors.LeakageWarning")
+QUICK = ["--device", "cpu", "--max-steps", "2", "-q"]
+
+
+def command(*arguments: object) -> str:
+    """Run a command line as `munjang` does, and give what it said on stderr."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true")
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(required=True)
+    for one in (train, report):
+        one.add(commands, common)
+    args = parser.parse_args([str(argument) for argument in arguments])
+    said = StringIO()
+    args.run(args, Reporter(said))
+    return said.getvalue()
+
+
+def written(path: Path, examples: Examples, scale: float = 5.0) -> Path:
+    rows = [examples.row(place) for place in range(len(examples))]
+    target = "score" if examples.kind == "scored" else "label"
+    lines = [f"문장1\t문장2\t{target}"]
+    for row in rows:
+        value = float(str(row["score"])) * scale if target == "score" else row["label"]
+        lines.append(f"{row['a']}\t{row['b']}\t{value}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "sts": written(tmp_path / "sts.tsv", scored("s")),
+        "sts-dev": written(tmp_path / "sts-dev.tsv", scored("s", 8, 50)),
+        "sts-test": written(tmp_path / "sts-test.tsv", scored("s", 8, 90)),
+        "nli": written(tmp_path / "nli.tsv", nli("n", 6)),
+        "nli-dev": written(tmp_path / "nli-dev.tsv", nli("n", 6, 50)),
+    }
+
+
+def test_a_recipe_from_files_to_a_table(
+    files: dict[str, Path],
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    said = command(
+        "train", "sts", "--model", tiny, "--train", files["sts"], "--dev", files["sts-dev"],
+        "--test", files["sts-test"], "--score-range", "0,5", "--columns", "a=문장1,b=문장2",
+        "--objective", "cosent", "--matryoshka", "16,8",
+        "--learning-rate", "1e-3", "--warm-up", "0.2", "--seed", "3", "--max-length", "24", "-o", run, *QUICK,
+    )  # fmt: skip
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["recipe", "set", "part", "metric", "x", "100", "95", "%", "interval", "rows"]
+    assert re.match(r"sts +sts-test\.tsv +test +spearman +-?\d+\.\d\d +-?\d+\.\d\d to -?\d+\.\d\d +8$", lines[1])
+    assert re.match(r"sts +sts-dev\.tsv +dev, chose the model +spearman", lines[2])
+    assert f"report: {run / 'report.html'}" in said
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    settings = config["settings"]
+    assert (settings["learning_rate"], settings["warm_up"], settings["seed"]) == (1e-3, 0.2, 3)
+    assert config["model"]["max_length"] == 24
+    assert config["tasks"][0]["objective_settings"]["inner"] == "CoSent"
+    again = command("train", "--config", run / "recipe.json", "--output", tmp_path / "again", "-q")
+    assert f"model: {tmp_path / 'again' / 'model'}" in again
+    one, two = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "again"))
+    assert one == two
+    (run / "report.html").unlink()
+    command("report", run)
+    assert capsys.readouterr().out.strip().endswith(str(run / "report.html"))
+    assert (run / "report.html").is_file()
+
+
+def test_a_chain_with_values_for_one_stage(
+    files: dict[str, Path],
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "chain"
+    with pytest.warns(ModelWarning, match="the head is new"):
+        command(
+            "train", "chain", "cross-nli,cross-sts", "--model", tiny, "--train", f"cross-nli={files['nli']}",
+            "--dev", f"cross-nli={files['nli-dev']}", "--train", f"cross-sts={files['sts']}", "--score-range", "0,5",
+            "--objective", "cross-sts=mse", "--batch-size", "8", "--batch-size", "2=4", "-o", run, *QUICK,
+        )  # fmt: skip
+    capsys.readouterr()
+    first, second = (json.loads((run / name / "config.json").read_text()) for name in ("1-cross_nli", "2-cross_sts"))
+    assert (first["settings"]["batch_size"], second["settings"]["batch_size"]) == (8, 4)
+    assert second["tasks"][0]["objective_settings"] == {"loss": "mse"}
+    assert (run / "index.html").is_file()
+    command("report", run)
+    assert capsys.readouterr().out.strip() == str(run / "index.html")
+
+
+def test_lora_and_nli_choices(files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command("train", "nli", "--model", tiny, "--train", files["nli"], "--dev", files["nli-dev"], "--lora", "2",
+            "--concatenation", "|u-v|,u*v", "-o", run, *QUICK)  # fmt: skip
+    recipe = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
+    assert recipe["options"]["lora"]["rank"] == 2
+    assert recipe["options"]["lora"]["alpha"] == 4
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    assert config["tasks"][0]["objective_settings"]["parts"] == ["|u-v|", "u*v"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train"], "give a recipe"),
+        (["train", "sts", "--train", "x"], "--output"),
+        (["train", "sts", "--train", "x", "-o", "r", "--objective", "softmax"], "invalid choice"),
+        (["train", "sts", "--train", "x", "-o", "r", "--batch-size", "0"], "must be 1 or more"),
+        (["train", "sts", "--train", "x", "-o", "r", "--model", "m", "--columns", "a"], "ROLE=NAME"),
+        (["train", "sts", "--train", "x", "-o", "r", "--model", "m", "--score-range", "5"], "LOW,HIGH"),
+        (["train", "sts", "--train", "x", "-o", "r", "--model", "m", "--matryoshka", "a"], "whole numbers"),
+        (["train", "chain", "nli,stss", "--train", "x", "-o", "r"], "got stss"),
+        (["train", "chain", "nli,sts", "--train", "x", "-o", "r"], "expected STAGE=VALUE"),
+        (["train", "chain", "nli,sts", "--train", "nli=x", "-o", "r"], "stage sts has no training set"),
+        (["train", "chain", "nli", "--train", "nli=x", "-o", "r", "--epochs", "nli=often"], "--epochs"),
+        (["train", "chain", "nli", "--train", "nli=x", "-o", "r", "--schedule", "steep"], "--schedule must be one of"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        command(*arguments)
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_errors_say_what_to_do(
+    files: dict[str, Path],
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MUNJANG_MODEL", raising=False)
+    with pytest.raises(InputError, match="MUNJANG_MODEL"):
+        command("train", "sts", "--train", files["sts"], "-o", tmp_path / "r")
+    with pytest.raises(InputError, match="say in which folder these lie"):
+        command("train", "sts", "--model", tiny, "--train", "korsts", "-o", tmp_path / "r")
+    with pytest.raises(DataError, match=r"nothing\.tsv: there is no such file, and it is no name of a public set"):
+        command("train", "sts", "--model", tiny, "--train", "nothing.tsv", "-o", tmp_path / "r")
+    with pytest.raises(DataError, match=r"has no config\.json"):
+        command("report", tmp_path)
+
+
+def test_help_shows_the_defaults_and_does_not_import_torch() -> None:
+    code = (
+        "import argparse, sys\nfrom munjang.cli import train\n"
+        "parser = argparse.ArgumentParser()\ncommands = parser.add_subparsers()\n"
+        "train.add(commands, argparse.ArgumentParser(add_help=False))\n"
+        "try: parser.parse_args(['train', 'sts', '--help'])\nexcept SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    shown = done.stdout.decode()
+    assert "learning rate 0.0001 small, 2e-05 base, 1e-05 large" in shown
+    assert "cosine, cosent, angle" in shown
+
+
+@pytest.mark.data
+def test_public_sets_by_name(
+    data_path: Path,
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command("train", "sts", "--model", tiny, "--data", data_path, "--train", "korsts", "--dev", "korsts",
+            "--test", "korsts", "--test", "stsb:test", "-o", tmp_path / "run", *QUICK)  # fmt: skip
+    shown = capsys.readouterr().out
+    assert re.search(r"KorSTS test +test +spearman .* 1,379\n", shown)
+    assert re.search(r"STSb test +test +spearman .* 1,379\n", shown)
+    record = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
+    found = {one["name"]: one["normalised"]["some"] for one in record["leakage"]["sets"]}
+    assert found["KorSTS test"] >= 150
