@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-all check format bench bench-quick clean
+.PHONY: help demo test test-all check format bench bench-train clean
 
 help:
 	@echo "make demo      encode a small Korean/English sample, show similarities and neighbours"
@@ -13,6 +13,7 @@ help:
 	@echo "make check     ruff, mypy --strict, the import layers"
 	@echo "make format    ruff, applied"
 	@echo "make bench     Munjang beside sentence-transformers; writes docs/benchmarks.md"
+	@echo "make bench-train  the same for training (a GPU is worth it)"
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -42,6 +43,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.encode --write docs/benchmarks.md
+
+bench-train: $(STAMP)
+	$(BIN)/python -m benchmarks.train --write docs/benchmarks.md
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
