@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import munjang
-from munjang.computer import Computer
+from munjang.computer import Computer, _fits
 from munjang.errors import InputError
 from munjang.text.batches import Batch, pack
 
@@ -71,3 +71,28 @@ def test_weights_too_large_for_float16_are_noticed(minilm_path: Path) -> None:
     with torch.no_grad():
         parts.body.layers[0].mlp.up.weight[0, 0] = 1e6
     assert Computer(parts, torch.device("cpu"), torch.float16).dtype == torch.float32
+
+
+def test_whether_weights_fit_is_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bool() of a tensor makes the host wait for the device."""
+    body = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    body.register_parameter("nothing", torch.nn.Parameter(torch.zeros(0)))
+    looks: list[int] = []
+    usual = torch.Tensor.__bool__
+
+    def counted(tensor: torch.Tensor) -> bool:
+        looks.append(1)
+        return usual(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "__bool__", counted)
+    assert _fits(body, torch.float16)
+    assert len(looks) == 1
+    for value in (65_505.0, -1e30, float("nan"), float("inf")):
+        with torch.no_grad():
+            body[1].weight[1, 2] = value
+        assert not _fits(body, torch.float16)
+        assert _fits(body, torch.bfloat16)
+    with torch.no_grad():
+        body[1].weight[1, 2] = -65_504.0
+    assert _fits(body, torch.float16)
+    assert _fits(torch.nn.Identity(), torch.float16)

@@ -11,7 +11,7 @@ import pytest
 from munjang.errors import MunjangWarning
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "README.ko.md", "docs/guide.md", "docs/guide.ko.md"]
+PAGES = ["README.md", "README.ko.md", "docs/guide.md", "docs/guide.ko.md", "docs/training.md", "docs/training.ko.md"]
 COMMIT = "0" * 40
 
 
@@ -44,7 +44,10 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             exec(compile(snippet, f"{page} snippet", "exec"), names)
 
 
-@pytest.mark.parametrize(("page", "twin"), [("README.md", "README.ko.md"), ("docs/guide.md", "docs/guide.ko.md")])
+@pytest.mark.parametrize(
+    ("page", "twin"),
+    [("README.md", "README.ko.md"), ("docs/guide.md", "docs/guide.ko.md"), ("docs/training.md", "docs/training.ko.md")],
+)
 def test_twins_have_the_same_parts(page: str, twin: str) -> None:
     """The two languages say the same: as many sections, and the same code but for comments and text."""
 
@@ -56,7 +59,7 @@ def test_twins_have_the_same_parts(page: str, twin: str) -> None:
     assert shape(page) == shape(twin)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/formats.md", "docs/design.md"])
+@pytest.mark.parametrize("page", [*PAGES, "docs/formats.md", "docs/design.md", "docs/reproduction.md"])
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert (ROOT / page).parent.joinpath(target).exists(), target

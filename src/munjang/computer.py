@@ -88,8 +88,9 @@ def _fits(body: nn.Module, dtype: torch.dtype) -> bool:
     """Whether every weight is finite in that precision (float16 ends at 65,504)."""
     if dtype != torch.float16:
         return True
-    limit = torch.finfo(dtype).max
-    return all(bool(parameter.abs().max() <= limit) for parameter in body.parameters() if parameter.numel())
+    largest = [parameter.detach().abs().max().float() for parameter in body.parameters() if parameter.numel()]
+    # One look at all of them: every look waits for the device. A NaN is the largest of all, and does not fit.
+    return not largest or bool(torch.stack(largest).max() <= torch.finfo(dtype).max)
 
 
 def fingerprint_of(parts: ModelParts) -> str:

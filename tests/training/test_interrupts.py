@@ -36,3 +36,23 @@ def test_outside_of_the_main_thread_it_leaves_signals_alone() -> None:
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGINT), False]
+
+
+def test_a_handler_that_python_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program around Python may have set one of its own: it is not there to be put back, and that is no error."""
+    usual = signal.signal
+
+    def foreign(number: int, handler: object) -> object:
+        usual(number, handler)  # type: ignore[arg-type]
+        return None
+
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", foreign)
+            with Interrupts():
+                pass
+        assert [signal.getsignal(number) for number in kept] == [signal.SIG_DFL] * 2
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

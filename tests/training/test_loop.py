@@ -114,6 +114,14 @@ def test_a_value_that_is_no_number_is_never_the_best() -> None:
     assert result.best.step == 8
 
 
+def test_evaluators_have_names_of_their_own() -> None:
+    """Else the second's value would stand for the first's."""
+    evaluators = [Scripted([0.1] * 8), Scripted([0.2] * 8)]
+    with pytest.raises(InputError, match=r"evaluators need names of their own, got \['dev', 'dev'\]"):
+        train(bi(), [task("cosent")], TrainingSettings(**SETTINGS), evaluators=evaluators)
+    assert evaluators[0].shown == []
+
+
 def test_the_metric_must_be_known() -> None:
     evaluator = Scripted([0.1] * 8)
     with pytest.raises(InputError, match="needs evaluators"):

@@ -14,7 +14,8 @@ from sentence_transformers import SentenceTransformer
 import munjang
 from munjang.errors import InputError, MissingExtraError, ModelError
 from munjang.nn.encoder import Encoder
-from munjang.training.lora import LoraSettings, apply_lora, has_lora, merge_lora, merged_copy
+from munjang.training.lora import LoraSettings, apply_lora, describe_lora, has_lora, merge_lora, merged_copy
+from munjang.training.trainee import set_dropout
 from support.bodies import ours, pack, random_batch, theirs
 
 BATCH = pack(*random_batch([3, 5, 5, 9]))
@@ -152,3 +153,14 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without_peft)
     with pytest.raises(MissingExtraError, match=r"munjang\[lora\]"):
         apply_lora(ours(theirs("bert")))
+
+
+def test_dropout_of_the_run_leaves_that_of_the_adapters() -> None:
+    body = ours(theirs("bert"))
+    assert describe_lora(body) is None
+    apply_lora(body, LoraSettings(rank=4, alpha=8, dropout=0.2))
+    assert describe_lora(body) == {"factors": [2.0], "dropouts": [0.2]}
+    before = set_dropout(body, 0.4)
+    assert describe_lora(body) == {"factors": [2.0], "dropouts": [0.2]}
+    assert body.layers[0].dropout.p == body.attention_dropout == 0.4
+    assert len(before) == 2 + len(body.layers)  # the embeddings', every layer's, the attention's

@@ -140,7 +140,9 @@ def test_the_number_of_labels_and_the_head() -> None:
 @pytest.mark.parametrize(
     ("make", "examples", "message", "labels"),
     [
+        (objectives.CosineMse, lambda: constant(scored()), "our scores has one score only", None),
         (objectives.CoSent, lambda: constant(scored()), r"one score only \(0.5\)", None),
+        (objectives.BatchTriplets, lambda: classified(3), "our topics has no class with two rows", None),
         (objectives.Angle, lambda: constant(scored()), "no order to learn", None),
         (objectives.CrossOrder, lambda: constant(scored()), "one score only", 1),
         (objectives.CrossScore, lambda: constant(scored()), "one score only", 1),
@@ -183,6 +185,22 @@ def test_matryoshka_of_what_has_a_fixed_width() -> None:
             objectives.Matryoshka(inner, (8,))
 
 
+def test_matryoshka_is_as_its_inner_objective_is() -> None:
+    class Odd(objectives.CoSent):
+        recordable = False
+        forgotten = 0
+
+        def forget(self) -> None:
+            self.forgotten += 1
+
+    inner = Odd()
+    outer = objectives.Matryoshka(inner, (8,))
+    assert (outer.recordable, outer.rowwise, outer.unique_texts) == (False, False, False)
+    assert objectives.Matryoshka(objectives.Ranking(), (8,)).recordable
+    outer.forget()
+    assert inner.forgotten == 1
+
+
 def test_tasks() -> None:
     with pytest.raises(InputError, match="nothing to train on"):
         train(bi(), [], TrainingSettings())
@@ -191,6 +209,9 @@ def test_tasks() -> None:
         train(bi(), tasks, TrainingSettings())
     with pytest.raises(InputError, match="batch_size must be at least 1, got 0"):
         train(bi(), [Task(scored(), objectives.CoSent(), batch_size=0)])
+    for weight in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="the weight of our scores must be above 0 and finite, got"):
+            train(bi(), [Task(scored(), objectives.CoSent(), weight=weight)])
 
 
 def test_a_cross_encoder_needs_pairs() -> None:

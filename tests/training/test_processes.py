@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import munjang
+from munjang.errors import InputError
 from munjang.training.checkpointing import checkpoints
 from munjang.training.log import read_log
 from munjang.training.processes import Processes
@@ -138,17 +139,25 @@ run(Job(**json.loads(sys.argv[1])))
 """
 
 
-@pytest.mark.slow
-def test_started_by_torchrun(tmp_path: Path) -> None:
-    """As `accelerate launch --multi_gpu` starts them too; its `--cpu` starts one process unless there is MPI."""
+# `accelerate launch --cpu` starts one process unless there is MPI; --multi_gpu starts several, on CPUs too.
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port"],
+    "accelerate": [
+        *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1", "--num_processes", "2"),
+        *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"),
+    ],
+}
+
+
+@pytest.mark.parametrize("launcher", ["accelerate", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_launched(tmp_path: Path, launcher: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(LAUNCHED.format(tests=str(Path(__file__).parents[1])), encoding="utf-8")
     jobs = [
         Job(str(tmp_path / name), ("ranking",), SETTINGS, evaluate=True, out=str(tmp_path / name))
         for name in ("one", "two")
     ]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    command += ["--master_port", str(free_port())]
+    command = [sys.executable, *LAUNCHERS[launcher], str(free_port())]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, str(script), json.dumps(vars(jobs[1]))], capture_output=True, text=True, timeout=200, env=environment
@@ -165,3 +174,16 @@ def test_shares_are_the_whole(size: int, count: int) -> None:
     parts = [rows[Processes(rank, count).share(size)] for rank in range(count)]
     assert [row for part in parts for row in part] == rows
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_model_on_the_gpu_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All models on one GPU would be an error deep inside of NCCL."""
+
+    class Second:
+        process_index, num_processes, device = 1, 2, torch.device("cuda", 1)
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("accelerate.PartialState", lambda cpu: Second)
+    with pytest.raises(InputError, match=r"process 1 computes on cuda:1, but its model is on cuda:0: load the model"):
+        Processes.find(torch.device("cuda", 0))
+    assert Processes.find(torch.device("cuda", 1)).rank == 1

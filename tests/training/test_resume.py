@@ -19,6 +19,7 @@ from munjang.evaluation import StsEvaluator
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.checkpointing import checkpoints
 from munjang.training.log import read_log
+from munjang.training.lora import LoraSettings, apply_lora
 from training.material import Job, bi, run, run_alone, same, scored, task, weights
 
 # Dropout as the model has it (0.1), an average of weights, two tasks of which one has a head of its own.
@@ -182,3 +183,39 @@ def test_a_log_line_that_was_cut_short(tmp_path: Path) -> None:
     path.write_text('{"step": 1, "loss": 0.5}\n{"step": 2, "lo', encoding="utf-8")
     assert read_log(path) == [{"step": 1, "loss": 0.5}]
     assert read_log(tmp_path / "none") == []
+
+
+def test_another_development_set_is_another_run(tmp_path: Path) -> None:
+    """It would choose another model, though it has the same name."""
+    settings = TrainingSettings(max_steps=4, batch_size=4, evaluate_every=2)
+
+    def again(seed: int) -> Any:
+        evaluators = [StsEvaluator(scored(8, seed=seed, name="dev"))]
+        return train(bi(), [task("cosent")], settings, folder=tmp_path, evaluators=evaluators)
+
+    again(20)
+    assert again(20).resumed_from == 4
+    with pytest.raises(ResumeError, match="another run"):
+        again(21)
+
+
+def test_other_adapters_are_another_run(tmp_path: Path) -> None:
+    """What they count, and their dropout, are not among the weights."""
+    pytest.importorskip("peft")
+    settings = TrainingSettings(max_steps=2, batch_size=4)
+
+    def again(**changed: Any) -> Any:
+        model = bi()
+        apply_lora(model.parts.body, LoraSettings(rank=2, **changed))
+        plain = model.save
+        model.save = lambda path: None  # type: ignore[method-assign]
+        try:
+            return train(model, [task("cosent")], settings, folder=tmp_path)
+        finally:
+            model.save = plain  # type: ignore[method-assign]
+
+    again(alpha=4)
+    assert again(alpha=4).resumed_from == 2
+    for changed in ({"alpha": 8}, {"alpha": 4, "dropout": 0.1}):
+        with pytest.raises(ResumeError, match="another run"):
+            again(**changed)

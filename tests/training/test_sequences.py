@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from munjang.nn.packed import Packed, to_packed
 from munjang.text.tokenizer import Tokens
-from munjang.training.graphs import _packed, filled, shape_of
+from munjang.training.filling import LONGEST_FILLER, pack_filled, shape_of
+from munjang.training.graphs import as_packed, flat_inputs
 from munjang.training.sequences import Sequences
 from munjang.training.trainee import joined
 from support.bodies import ours, theirs
@@ -100,22 +101,36 @@ def test_windows_of_tokens_are_joined() -> None:
     assert joined([tokens([2], 0), tokens([1], 1)]).segments is None
 
 
+def test_a_part_without_segments_has_zeros() -> None:
+    """Where one window or one column has segments and another has none, nothing moves out of its place."""
+    marked, bare = tokens([2, 3], 0, segments=True), tokens([4, 1], 1)
+    assert marked.segments is not None
+    for parts in ([marked, bare], [bare, marked]):
+        marks = [[0] * 5 if part is bare else marked.segments.tolist() for part in parts]
+        whole = joined(parts).segments
+        assert whole is not None
+        assert whole.tolist() == [*marks[0], *marks[1]]
+        _, _, flat = Sequences(parts).flat(np.arange(2))
+        assert flat is not None
+        assert flat.tolist() == [*marks[0], *marks[1]]
+
+
 # --- round shapes ----------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 300_000), st.integers(1, 512))
 def test_a_round_shape_has_room_for_short_fillers(count: int, longest: int) -> None:
-    shape = shape_of(0, 8, count, longest)
+    shape = shape_of(8, count, longest)
     missing = shape.tokens - count
     assert shape.fillers <= missing
-    assert -(-missing // shape.fillers) <= 34 < 64 <= shape.longest  # none longer than what is recorded for
+    assert -(-missing // shape.fillers) <= LONGEST_FILLER < 64 <= shape.longest  # none longer than what is recorded for
     assert shape.tokens % 128 == 0
     assert missing <= max(256, count / 8 + count / 256)
     assert longest <= shape.longest < max(128, 2 * longest)
 
 
 def test_there_are_few_shapes() -> None:
-    shapes = {shape_of(0, 32, count, 64).tokens for count in range(1000, 2000)}
+    shapes = {shape_of(32, count, 64).tokens for count in range(1000, 2000)}
     assert len(shapes) < 20
 
 
@@ -125,10 +140,10 @@ def test_a_filled_batch_is_a_batch(segments: bool) -> None:
     streams = [tokens([3, 7, 5, 2], 0, segments=segments), tokens([4, 4, 9, 1], 1, segments=segments)]
     sequences = Sequences(streams)
     rows = np.array([2, 0, 3])
-    shape = shape_of(0, len(rows), sequences.count(rows), sequences.longest_of(rows))
-    flat = filled(sequences, rows, shape)
+    shape = shape_of(len(rows), sequences.count(rows), sequences.longest_of(rows))
+    flat = flat_inputs(sequences, rows, shape)
     assert flat.dtype == np.int32
-    packed = _packed(torch.from_numpy(flat), sequences, shape)
+    packed = as_packed(torch.from_numpy(flat), sequences, shape)
     batch = packed.batch
     ids, lengths, marks = sequences.flat(rows)
     known = len(ids)
@@ -152,6 +167,12 @@ def test_a_filled_batch_is_a_batch(segments: bool) -> None:
         assert batch.segments is not None
         assert reference.segments is not None
         assert torch.equal(batch.segments, reference.segments)
+    # A step that is not recorded computes on the same batch.
+    plain_way = pack_filled(sequences, rows, shape, CPU)
+    assert (plain_way.streams, plain_way.order, plain_way.fillers) == (packed.streams, None, shape.fillers)
+    assert plain_way.batch.longest == batch.longest == shape.longest
+    for name in ("ids", "positions", "lengths", "offsets", *(["segments"] if segments else [])):
+        assert torch.equal(getattr(plain_way.batch, name), getattr(batch, name)), name
 
     encoder = ours(theirs("bert"))
     pooling = bi().parts.pooling

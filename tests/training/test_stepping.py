@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from munjang.training.processes import Processes
 from munjang.training.stepping import Stepper, Work, seed_dropout, work_of
 from munjang.training.trainee import Trainee
 from munjang.training.updates import Updates
+from support.bodies import ours, theirs
 from training import material
 from training.material import bi, cross, pairs, same, scored, weights
 
@@ -271,6 +273,11 @@ def test_a_row_that_never_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(TrainingError, match=r"a single row of our scores \(\d+ tokens\) .*lower max_length"),
     ):
         learned(objectives.CosineMse(), scored(8), None)
+    with (
+        pytest.warns(TrainingWarning, match="out of memory"),
+        pytest.raises(TrainingError, match=r"lower the batch size \(the loss compares all rows\) or take a smaller"),
+    ):
+        learned(objectives.CoSent(), scored(8), None)
 
 
 def test_the_budget_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,3 +299,81 @@ def test_the_budget_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asked.clear()
     assert train(bi(), [task], settings, folder=tmp_path).resumed_from == 2  # and without a warning
     assert max(asked) <= 60
+
+
+def test_a_larger_budget_may_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A given budget that was halved stays halved in a resumed run, unless another one is given."""
+    task = Task(scored(8), objectives.CosineMse())
+    settings: dict[str, Any] = {"max_steps": 6, "batch_size": 8, "learning_rate": 1e-2, "save_every": 2}
+    write = loop.write_checkpoint
+
+    def stopping(*arguments: Any, **options: Any) -> None:
+        write(*arguments, **options)
+        raise KeyboardInterrupt
+
+    for budget, most, warned in ((5000, 60, True), (5000, 60, False), (4000, 10_000, False)):
+        with monkeypatch.context() as patch:
+            asked = small_memory(patch, most=most)
+            patch.setattr(loop, "write_checkpoint", stopping)
+            given = TrainingSettings(**settings, token_budget=budget)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                with pytest.raises(KeyboardInterrupt):
+                    train(bi(), [task], given, folder=tmp_path)
+        assert any(issubclass(one.category, TrainingWarning) for one in said) == warned
+        assert (max(asked) > 60) == (budget == 4000 or warned)
+
+
+# --- round shapes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ranking", "cosine", "cross score", "cross lambda"])
+def test_filling_up_changes_nothing_else(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that could be recorded are filled up to a round shape, and give the same gradient."""
+    with monkeypatch.context() as patch:
+        plain = bench(name, 10**6, patch)
+        loss, gradients = plain()
+    made = bench(name, 10**6, monkeypatch)
+    rows = np.arange(made.work.sequences.rows)
+    assert made.stepper.fills is False  # nothing is recorded on a CPU
+    assert made.stepper.shape(made.work, rows) is None
+    made.stepper.fills = True
+    filled_loss, filled = made()
+    assert made.work.objective.recordable == (name != "cross lambda")
+    assert (made.pieces[0] % 128 == 0) == made.work.objective.recordable
+    assert filled_loss == pytest.approx(loss, rel=1e-5)
+    for key, gradient in gradients.items():
+        torch.testing.assert_close(filled[key], gradient, rtol=1e-4, atol=2e-6, msg=lambda m, k=key: f"{k}: {m}")
+
+
+def test_what_is_not_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bench("ranking", 60, monkeypatch)
+    made.stepper.fills = True
+    rows = np.arange(made.work.sequences.rows)
+    assert made.stepper.shape(made.work, rows) is None  # more than the budget: it goes in pieces
+    made()
+    assert max(made.pieces) <= 60
+    made.stepper.budget = 10**6
+    assert made.stepper.shape(made.work, rows) is not None
+    monkeypatch.setattr(stepping, "MAX_SEQUENCES", 20)
+    assert made.stepper.shape(made.work, rows) is None  # more sequences than one call of attention takes
+
+
+def test_only_attention_over_any_lengths_takes_rows_as_they_come() -> None:
+    """MPNet's bias, float32 and CPUs need sequences of one length beside each other, or each is computed alone."""
+
+    def made(family: str, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **changed: Any) -> Stepper:
+        body = ours(theirs(family))
+        body.config = replace(body.config, **changed)
+        parts = replace(material.tiny_parts(), body=body)
+        trainee = Trainee(BiEncoder(parts, device="cpu", dtype="float32"), "float32")
+        updates = Updates(trainee, [], TrainingSettings())
+        trainee.device, trainee.dtype = torch.device(device), dtype  # as far as a stepper looks at them
+        return Stepper(trainee, updates, Processes(), budget=100, seed=0)
+
+    assert (made("bert").fills, made("bert")._sort) == (True, False)
+    assert (made("mpnet").fills, made("mpnet")._sort) == (False, True)
+    assert (made("bert", dtype=torch.float32).fills, made("bert", dtype=torch.float32)._sort) == (False, True)
+    assert (made("bert", device="cpu").fills, made("bert", device="cpu")._sort) == (False, True)
+    short = made("bert", max_positions=33)  # a sequence that fills up would not find its positions
+    assert (short.fills, short._sort) == (False, False)

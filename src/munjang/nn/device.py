@@ -19,7 +19,7 @@ def choose_device(name: str | torch.device | None) -> torch.device:
     """The named device, checked; without a name the GPU where there is one."""
     if name is None:
         if torch.cuda.is_available():
-            return torch.device("cuda", torch.cuda.current_device())
+            return torch.device("cuda", _own_gpu())
         if torch.backends.mps.is_available():
             return torch.device("mps")
         return torch.device("cpu")
@@ -31,8 +31,15 @@ def choose_device(name: str | torch.device | None) -> torch.device:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
             raise InputError(f"device {name!r} was asked for, but torch sees {count} CUDA devices here")
-        device = torch.device("cuda", device.index or 0)
+        device = torch.device("cuda", _own_gpu() if device.index is None else device.index)
     return device
+
+
+def _own_gpu() -> int:
+    """Of several processes of a run each has its own GPU, as torchrun and accelerate number them; else the current."""
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return rank if several and rank < torch.cuda.device_count() else torch.cuda.current_device()
 
 
 def choose_dtype(name: DTypeName | torch.dtype, device: torch.device) -> torch.dtype:

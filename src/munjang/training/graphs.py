@@ -1,11 +1,10 @@
 """CUDA graphs: a whole training step, recorded once per shape and replayed with one launch.
 
 A step of a small model is hundreds of small kernels. Launching them one by one takes the host several times as long as
-the GPU needs to compute them; a recorded step is one launch. A recording has fixed shapes, so a packed batch is filled
-up to a round number of tokens with a few short sequences that nobody looks at (6 % more tokens on average): there are
-then few shapes, and each is recorded when it comes for the second time. What is recorded is exactly what `Stepper` and
-`Updates` do; everything that changes from step to step lies in tensors: the tokens, the rows, the learning rates, the
-seed of dropout.
+the GPU needs to compute them; a recorded step is one launch. A recording has fixed shapes, so batches are filled up to
+round ones (`filling.py`); each shape is recorded when it comes for the second time. What is recorded is exactly what
+`Stepper` and `Updates` do; everything that changes from step to step lies in tensors: the tokens, the rows, the
+learning rates, the seed of dropout.
 
 Steps that do not fit (several pieces, several processes, float32, an objective whose shapes depend on values) go their
 usual way.
@@ -23,28 +22,16 @@ from torch import Tensor
 
 from munjang.errors import TrainingWarning
 from munjang.nn.packed import Packed
+from munjang.training.filling import Shape, filled
 from munjang.training.sequences import PackedRows, Sequences
 from munjang.training.stepping import Stepper, Work, seed_dropout
-from munjang.training.updates import Updates
 
 Array = np.ndarray[Any, Any]
 
 _MOST = 48  # recordings of one run
-_FILLER = 32  # tokens, about, in a sequence that fills up
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What must be the same for a recording to serve."""
-
-    work: int
-    rows: int
-    tokens: int  # with the filling
-    fillers: int  # sequences that fill up
-    longest: int
-
-
-@dataclass
 class _Recording:
     graph: torch.cuda.CUDAGraph
     inputs: Tensor  # int32: ids, positions, lengths, offsets, segments
@@ -53,79 +40,47 @@ class _Recording:
     norm: Tensor
 
 
-def shape_of(work: int, rows: int, tokens: int, longest: int) -> Shape:
-    """The round shape that a batch of so many tokens is filled up to."""
-    grain = max(128, 1 << (max(tokens // 16, 1).bit_length() - 1))
-    fillers = grain // _FILLER
-    filled = -(-(tokens + fillers) // grain) * grain
-    return Shape(work, rows, filled, fillers, max(64, 1 << (longest - 1).bit_length()))
-
-
-def filled(sequences: Sequences, rows: Array, shape: Shape) -> Array:
-    """ids, positions, lengths, offsets and segments of the rows and their filling, one after the other, int32."""
-    ids, lengths, segments = sequences.flat(rows)
-    missing = shape.tokens - len(ids)
-    least, more = divmod(missing, shape.fillers)
-    extra = np.full(shape.fillers, least, np.int32)
-    extra[:more] += 1
-    lengths = np.concatenate([lengths, extra])
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    positions = np.arange(shape.tokens, dtype=np.int32) - np.repeat(offsets[:-1], lengths)
-    nothing = np.zeros(missing, np.int32)
-    parts = [ids, nothing, positions, lengths, offsets]
-    if segments is not None:
-        parts += [segments, nothing]
-    return np.concatenate(parts).astype(np.int32, copy=False)
-
-
 class StepGraphs:
     """Replays the steps whose shape it has recorded."""
 
-    def __init__(self, stepper: Stepper, updates: Updates, seed: int) -> None:
-        self._stepper, self._updates, self._seed = stepper, updates, seed
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper, self._updates = stepper, stepper.updates
         self._device = stepper.trainee.device
-        self._seen: dict[Shape, int] = {}
-        self._recordings: dict[Shape, _Recording] = {}
+        self._seen: set[tuple[int, Shape]] = set()  # (task, shape) that came before
+        self._recordings: dict[tuple[int, Shape], _Recording] = {}
+        # Of this device: torch's own stream for recording is of the device that was recorded on first.
+        self._stream = torch.cuda.Stream(self._device)
         self._pool: Any = None
         self._off = False
 
-    @staticmethod
-    def serve(stepper: Stepper) -> bool:
-        """Whether recording is possible at all."""
-        trainee = stepper.trainee
-        half = trainee.dtype in (torch.bfloat16, torch.float16)
-        return trainee.device.type == "cuda" and half and stepper.processes.count == 1 and trainee.packs
-
     def __call__(self, work: Work, number: int, rows: Array, step: int) -> tuple[Tensor, Tensor] | None:
         """Loss and gradient norm of a step that was replayed; None where it must go the usual way."""
-        tokens = work.sequences.count(rows)
-        if self._off or not work.objective.recordable or tokens > self._stepper.budget:
+        shape = None if self._off else self._stepper.shape(work, rows)
+        if shape is None:
             return None
-        shape = shape_of(number, len(rows), tokens, work.sequences.longest_of(rows))
-        self._seen[shape] = self._seen.get(shape, 0) + 1
-        recording = self._recordings.get(shape)
+        recording = self._recordings.get((number, shape))
         if recording is None:
-            if self._seen[shape] < 2 or len(self._recordings) >= _MOST:
+            if (number, shape) not in self._seen or len(self._recordings) >= _MOST:
+                self._seen.add((number, shape))
                 return None
             recording = self._record(work, rows, shape)
             if recording is None:
                 return None
-        _fill(recording.inputs, filled(work.sequences, rows, shape))
+            self._recordings[number, shape] = recording
+        _fill(recording.inputs, flat_inputs(work.sequences, rows, shape))
         _fill(recording.rows, rows)
-        seed_dropout(self._device, self._seed, step, 0, 0)
+        seed_dropout(self._device, self._stepper.seed, step, 0, 0)
         recording.graph.replay()
         return recording.loss.clone(), recording.norm.clone()
 
     def _record(self, work: Work, rows: Array, shape: Shape) -> _Recording | None:
-        flat = filled(work.sequences, rows, shape)
-        inputs = torch.from_numpy(flat).to(self._device)
+        inputs = torch.from_numpy(flat_inputs(work.sequences, rows, shape)).to(self._device)
         places = torch.from_numpy(rows).to(self._device)
-        packed = _packed(inputs, work.sequences, shape)
+        packed = as_packed(inputs, work.sequences, shape)
         graph = torch.cuda.CUDAGraph()
         try:
             torch.cuda.synchronize(self._device)
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 loss, norm = self._whole_step(work, packed, places)
         except torch.OutOfMemoryError:
             self._off = True
@@ -139,8 +94,7 @@ class StepGraphs:
             )
             return None
         self._pool = graph.pool()
-        self._recordings[shape] = recording = _Recording(graph, inputs, places, loss, norm)
-        return recording
+        return _Recording(graph, inputs, places, loss, norm)
 
     def _whole_step(self, work: Work, packed: PackedRows, places: Tensor) -> tuple[Tensor, Tensor]:
         updates = self._updates
@@ -154,11 +108,21 @@ class StepGraphs:
 
 
 def _fill(target: Tensor, values: Array) -> None:
-    target.copy_(torch.from_numpy(values).pin_memory(), non_blocking=True)
+    target.copy_(torch.from_numpy(values).pin_memory(), non_blocking=True)  # the host does not wait
 
 
-def _packed(inputs: Tensor, sequences: Sequences, shape: Shape) -> PackedRows:
-    """Views of the input tensor as the encoder wants them."""
+def flat_inputs(sequences: Sequences, rows: Array, shape: Shape) -> Array:
+    """ids, positions, lengths, offsets and segments of the rows and their filling, one after the other, int32."""
+    ids, lengths, segments = filled(sequences, rows, shape)
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    positions = np.arange(shape.tokens, dtype=np.int32) - np.repeat(offsets[:-1], lengths)
+    parts = [ids, positions, lengths, offsets] + ([] if segments is None else [segments])
+    return np.concatenate(parts).astype(np.int32, copy=False)
+
+
+def as_packed(inputs: Tensor, sequences: Sequences, shape: Shape) -> PackedRows:
+    """Views of the inputs as the encoder wants them; attention on CUDA needs no groups."""
     count = sequences.streams * shape.rows + shape.fillers
     sizes = [shape.tokens, shape.tokens, count, count + 1]
     sizes.append(inputs.shape[0] - sum(sizes))

@@ -20,7 +20,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ from munjang.training.processes import Processes
 from munjang.training.run import Task, TrainingResult, check_tasks, describe_run, identity_of
 from munjang.training.sequences import Array
 from munjang.training.settings import TrainingSettings, rate_at
-from munjang.training.state import State, check_metric, chosen_metric
+from munjang.training.state import State, check_evaluators, chosen_metric
 from munjang.training.stepping import Stepper, default_budget, work_of
 from munjang.training.trainee import Model, Trainee
 from munjang.training.updates import Updates
@@ -64,7 +64,7 @@ def train(
     settings = settings or TrainingSettings()
     cross = isinstance(model, CrossEncoder)
     check_tasks(model, tasks, cross)
-    check_metric(evaluators, settings.metric)
+    check_evaluators(evaluators, settings.metric)
     path = None if folder is None else Path(folder)
     with contextlib.ExitStack() as stack:
         processes = Processes.find(model.device)
@@ -72,10 +72,18 @@ def train(
             with disk_errors(path, safe="nothing was trained yet"):
                 path.mkdir(parents=True, exist_ok=True)
             stack.callback(OutputLock(path / ".lock", path).release)
-        stack.enter_context(_same_random_state_after(model.device))
+        stack.enter_context(_at(model.device))
         trainee = Trainee(model, settings.precision, settings.dropout)
         stack.callback(trainee.finish)  # whatever happens, the model computes again
-        run = _Run(trainee, tasks, settings, path, evaluators, processes, progress)
+        run = _Run(
+            trainee,
+            tasks,
+            settings=settings,
+            folder=path,
+            evaluators=evaluators,
+            processes=processes,
+            progress=progress,
+        )
         stack.callback(run.log.close)
         interrupts = stack.enter_context(Interrupts())
         return run.go(interrupts)
@@ -88,6 +96,7 @@ class _Run:
         self,
         trainee: Trainee,
         tasks: Sequence[Task],
+        *,
         settings: TrainingSettings,
         folder: Path | None,
         evaluators: Sequence[Evaluator],
@@ -97,7 +106,7 @@ class _Run:
         self.trainee, self.model, self.tasks = trainee, trainee.model, tasks
         self.settings, self.folder = settings, folder
         self.evaluators, self.processes = list(evaluators), processes
-        self.description = describe_run(self.model, tasks, settings, evaluators=[e.name for e in evaluators])
+        self.description = describe_run(self.model, tasks, settings, evaluators=evaluators)
         self.identity = identity_of(self.description)
         for task in tasks:
             task.objective.forget()
@@ -117,8 +126,7 @@ class _Run:
         self.updates = Updates(self.trainee, [task.objective for task in tasks], settings)
         budget = settings.token_budget or default_budget(self.trainee.device, self._parameters())
         self.stepper = Stepper(self.trainee, self.updates, processes, budget=budget, seed=settings.seed)
-        graphs = StepGraphs(self.stepper, self.updates, settings.seed)
-        self.graphs = graphs if StepGraphs.serve(self.stepper) else None
+        self.graphs = StepGraphs(self.stepper) if self.stepper.fills else None
         self.log = RunLog(folder, steps=self.steps, progress=progress, first=processes.first)
         self.state = State()
         self.waiting: list[tuple[int, int, Tensor, Tensor, float, int]] = []  # steps whose losses nobody saw yet
@@ -212,9 +220,9 @@ class _Run:
             )
             if broken and not (np.isfinite(loss) and (np.isfinite(norm) or self.updates.scaled)):
                 self.log.write(records[:-1])
-                self._broken(step, number, loss, norm)
+                self._broken(step, loss, norm)
         if broken:
-            self._broken(waiting[-1][0], waiting[-1][1], *values[-1])
+            self._broken(waiting[-1][0], *values[-1])
         self.state.remember(records)
         self.log.write(records)
         speed = self.state.tokens / max(self.state.seconds + seconds, 1e-9)
@@ -223,7 +231,7 @@ class _Run:
             {"loss": f"{values[-1][0]:.4f}", "rate": f"{waiting[-1][4]:.2e}", "tokens/s": f"{speed:,.0f}"},
         )
 
-    def _broken(self, step: int, number: int, loss: float, norm: float) -> None:
+    def _broken(self, step: int, loss: float, norm: float) -> NoReturn:
         """Save the batch that gave no number, and stop; the weights are those from before it."""
         stream = batching.batches(
             self.sources,
@@ -245,7 +253,7 @@ class _Run:
             "lengthen the warm-up, or train with precision='float32'"
         )
 
-    def _interrupted(self) -> None:
+    def _interrupted(self) -> NoReturn:
         kept = f"saved in {self.folder}; the same command goes on from there" if self.folder else "nothing was saved"
         raise KeyboardInterrupt(f"interrupted after step {self.state.step:,} of {self.steps:,}: {kept}")
 
@@ -287,7 +295,8 @@ class _Run:
         if self.folder is None or not self.processes.first:
             return
         state = self.state
-        facts = {"identity": self.identity, "budget": self.stepper.budget, **state.facts()}
+        budget = {"budget": self.stepper.budget, "budget_asked": self.settings.token_budget}
+        facts = {"identity": self.identity, **budget, **state.facts()}
         write_checkpoint(
             self.folder / "checkpoints",
             state.step,
@@ -328,7 +337,8 @@ class _Run:
         state = self.state
         self.updates.restore(tensors)
         state.restore(facts, tensors, self.trainee.device)
-        self.stepper.budget = self.settings.token_budget or int(facts["budget"])
+        if self.settings.token_budget == facts["budget_asked"]:
+            self.stepper.budget = int(facts["budget"])  # which a lack of memory may have halved
         self.resumed_from = state.step
         state.remember([record for record in read_log(self.folder / "log.jsonl") if record["step"] <= state.step])
         self.log.cut_back(state.step)
@@ -341,7 +351,8 @@ class _Run:
         with torch.no_grad():
             for name, tensor in source.items():
                 self.updates.named[name].copy_(tensor)
-        peak = torch.cuda.max_memory_allocated() if self.trainee.device.type == "cuda" else 0
+        device = self.trainee.device
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
         result = TrainingResult(
             folder=self.folder,
             steps=state.step,
@@ -368,12 +379,13 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _same_random_state_after(device: torch.device) -> Iterator[None]:
-    """Training seeds torch's generators; the caller's are put back."""
+def _at(device: torch.device) -> Iterator[None]:
+    """The model's device is the current one meanwhile. Training seeds torch's generators; the caller's are put back."""
     state = torch.get_rng_state()
     state_cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     try:
-        yield
+        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+            yield
     finally:
         torch.set_rng_state(state)
         if state_cuda is not None:

@@ -101,6 +101,18 @@ def has_lora(module: nn.Module) -> bool:
     return any(".lora_A." in f".{name}" for name, _ in module.named_parameters())
 
 
+def describe_lora(module: nn.Module) -> dict[str, object] | None:
+    """Factor and dropout of the adapters, which are not among the weights; None where there are none."""
+    if not has_lora(module):
+        return None
+    layers = [layer for _, _, layer in _adapted(module)]
+    dropouts = {float(getattr(part, "p", 0.0)) for layer in layers for part in layer.lora_dropout.values()}
+    return {
+        "factors": sorted({float(factor) for layer in layers for factor in layer.scaling.values()}),
+        "dropouts": sorted(dropouts),
+    }
+
+
 def _adapted(module: nn.Module) -> Iterator[tuple[nn.Module, str, LoraLayer]]:
     """Every layer with an adapter: what holds it, its name there, and itself."""
     from peft.tuners.lora import LoraLayer

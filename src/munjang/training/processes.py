@@ -12,7 +12,7 @@ import os
 import torch
 from torch import Tensor
 
-from munjang.errors import MissingExtraError
+from munjang.errors import InputError, MissingExtraError
 
 
 class Processes:
@@ -32,6 +32,11 @@ class Processes:
         except ImportError as error:
             raise MissingExtraError("accelerate", "train", "training in several processes") from error
         state = PartialState(cpu=device.type == "cpu")
+        if device.type == "cuda" and state.device != device:
+            raise InputError(
+                f"process {state.process_index} computes on {state.device}, but its model is on {device}: load the "
+                "model without a device, so that every process takes its own"
+            )
         return cls(state.process_index, state.num_processes, state.device)
 
     @property

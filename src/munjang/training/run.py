@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy as np
 
 from munjang.data import Examples
 from munjang.errors import InputError
+from munjang.evaluation import Evaluator
+from munjang.training.lora import describe_lora
 from munjang.training.objectives import Objective
 from munjang.training.settings import TrainingSettings
 from munjang.training.trainee import Model
@@ -78,17 +81,24 @@ def check_tasks(model: Model, tasks: Sequence[Task], cross: bool) -> None:
             raise InputError(f"{type(task.objective).__name__} does not train a {kind}")
         if task.batch_size is not None and task.batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {task.batch_size}")
+        if not 0 < task.weight < math.inf:
+            raise InputError(f"the weight of {task.examples.name} must be above 0 and finite, got {task.weight}")
     names = [task.examples.name for task in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"tasks need names of their own, got {names}: give the examples names")
 
 
 def describe_run(
-    model: Model, tasks: Sequence[Task], settings: TrainingSettings, *, evaluators: Sequence[str]
+    model: Model, tasks: Sequence[Task], settings: TrainingSettings, *, evaluators: Sequence[Evaluator]
 ) -> dict[str, object]:
     """Everything that decides the outcome, for config.json and for the identity."""
     return {
-        "model": {"source": model.parts.source, "fingerprint": model.fingerprint, "max_length": model.max_length},
+        "model": {
+            "source": model.parts.source,
+            "fingerprint": model.fingerprint,
+            "max_length": model.max_length,
+            "lora": describe_lora(model.parts.body),  # what the fingerprint of the weights cannot tell
+        },
         "tasks": [
             {
                 "name": task.examples.name,
@@ -103,7 +113,9 @@ def describe_run(
             for task in tasks
         ],
         "settings": settings.as_dict(),
-        "evaluators": list(evaluators),
+        "evaluators": [
+            {"name": evaluator.name, "main": evaluator.main, "data": _data_of(evaluator)} for evaluator in evaluators
+        ],
     }
 
 
@@ -118,6 +130,12 @@ def identity_of(description: dict[str, object]) -> str:
     said = {**description, "settings": deciding, "model": model}
     text = json.dumps(said, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _data_of(evaluator: Evaluator) -> str | None:
+    """A hash of what an evaluator measures on: another development set chooses another model."""
+    examples = getattr(evaluator, "examples", None)
+    return data_hash(examples) if isinstance(examples, Examples) else None
 
 
 def data_hash(examples: Examples) -> str:

@@ -38,6 +38,19 @@ class PackedRows:
         return outputs.view(self.streams, -1, outputs.shape[1]).unbind(0)
 
 
+def to_device(values: Array, device: torch.device) -> Tensor:
+    """A tensor on the device, for which the host does not wait."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def joined_segments(parts: Sequence[Tokens]) -> Array | None:
+    """The segments of all parts, int32 [total]; a part without has zeros. None where none has any."""
+    if all(part.segments is None for part in parts):
+        return None
+    return np.concatenate([np.zeros_like(part.ids) if part.segments is None else part.segments for part in parts])
+
+
 class Sequences:
     """The tokenised rows of one data set."""
 
@@ -47,8 +60,7 @@ class Sequences:
         self.truncated = sum(stream.truncated for stream in streams)
         self.longest = max(stream.longest for stream in streams)
         self._ids = np.concatenate([stream.ids for stream in streams])
-        segmented = [stream.segments for stream in streams]
-        self._segments = None if segmented[0] is None else np.concatenate([s for s in segmented if s is not None])
+        self._segments = joined_segments(streams)
         offsets = np.cumsum([0] + [len(stream.ids) for stream in streams[:-1]])
         self._lengths = np.stack([stream.lengths for stream in streams])  # int32 [streams, rows]
         self._starts = np.stack(
@@ -98,7 +110,7 @@ class Sequences:
             lengths, starts = lengths[order], starts[order]
             places = np.empty(len(order), np.int64)
             places[order] = np.arange(len(order))
-            back = torch.from_numpy(places).to(device)
+            back = to_device(places, device)
         places = positions(starts, lengths)
         segments = None if self._segments is None else self._segments[places]
         return PackedRows(to_packed(self._ids[places], lengths, device, segments=segments), self.streams, back)

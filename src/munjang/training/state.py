@@ -81,8 +81,11 @@ class State:
         }
 
 
-def check_metric(evaluators: Sequence[Evaluator], wanted: str | None) -> None:
-    """Refuse, before anything is trained, a metric of a set that no evaluator measures."""
+def check_evaluators(evaluators: Sequence[Evaluator], wanted: str | None) -> None:
+    """Refuse, before anything is trained, scores that cannot be told apart, or a metric that no evaluator measures."""
+    names = [evaluator.name for evaluator in evaluators]
+    if len(set(names)) < len(names):
+        raise InputError(f"evaluators need names of their own, got {names}: give the examples names")
     if wanted is None:
         return
     if not evaluators:

@@ -11,8 +11,8 @@ Rows are packed without padding and cut into pieces of at most `token_budget` to
 
 The random numbers of dropout follow from the seed, the step, the process and the piece, not from what came before: the
 second pass over a piece sees the same dropout as the first, a repeated step the same as the one that failed, and a
-resumed run the same as an unbroken one. A step that does not fit into the device's memory is repeated with half the
-budget.
+resumed run the same as an unbroken one (on a GPU also whether a step is recorded or not: `filling.py`). A step that
+does not fit into the device's memory is repeated with half the budget.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from torch import Tensor
 
 from munjang.data import Examples
 from munjang.errors import TrainingError, TrainingWarning
+from munjang.nn.attention import MAX_SEQUENCES
+from munjang.training.filling import LONGEST_FILLER, Shape, pack_filled, shape_of
 from munjang.training.objectives import Given, Objective
 from munjang.training.processes import Processes
-from munjang.training.sequences import Sequences
+from munjang.training.sequences import Sequences, to_device
 from munjang.training.trainee import Trainee
 from munjang.training.updates import Updates
 
@@ -49,11 +51,8 @@ class Work:
     groups: Tensor | None = None  # int64, on the CPU: losses over lists read it to find their shapes
 
     def given(self, rows: Array, device: torch.device) -> Given:
-        places = torch.from_numpy(rows)
-        groups = None if self.groups is None else self.groups[places]
-        if device.type == "cuda":
-            places = places.pin_memory().to(device, non_blocking=True)
-        return replace(self.picked(places), groups=groups)
+        groups = None if self.groups is None else self.groups[torch.from_numpy(rows)]
+        return replace(self.picked(to_device(rows, device)), groups=groups)
 
 
 def work_of(examples: Examples, objective: Objective, trainee: Trainee, *, weight: float = 1.0) -> Work:
@@ -84,9 +83,23 @@ class Stepper:
 
     def __init__(self, trainee: Trainee, updates: Updates, processes: Processes, *, budget: int, seed: int) -> None:
         self.trainee, self.updates, self.processes = trainee, updates, processes
-        self.budget = budget
-        self._seed = seed
-        self._sort = trainee.device.type != "cuda" or trainee.dtype == torch.float32
+        self.budget, self.seed = budget, seed
+        half = trainee.dtype in (torch.bfloat16, torch.float16)
+        packs = trainee.device.type == "cuda" and half and trainee.packs
+        self._sort = not packs  # other ways of attention take sequences of one length together
+        positions = trainee.model.parts.body.max_positions
+        self.fills = packs and processes.count == 1 and positions >= LONGEST_FILLER
+
+    def shape(self, work: Work, rows: Array) -> Shape | None:
+        """The round shape that these rows are filled up to; None where the step cannot be recorded."""
+        if not self.fills or not work.objective.recordable:
+            return None
+        sequences = work.sequences
+        tokens = sequences.count(rows)
+        if tokens > self.budget:
+            return None
+        shape = shape_of(len(rows), tokens, sequences.longest_of(rows))
+        return shape if sequences.streams * len(rows) + shape.fillers <= MAX_SEQUENCES else None
 
     def __call__(self, work: Work, rows: Array, step: int) -> Tensor:
         """The gradients of this step lie in `updates`; the loss over all rows is returned."""
@@ -105,9 +118,10 @@ class Stepper:
     def _halve(self, work: Work, rows: Array, error: Exception) -> None:
         longest = max((work.sequences.count(rows[i : i + 1]) for i in range(len(rows))), default=0)
         if self.budget <= longest:
+            smaller = "" if work.objective.rowwise else ", lower the batch size (the loss compares all rows)"
             raise TrainingError(
                 f"a single row of {work.name} ({longest:,} tokens) does not fit into the device's memory; "
-                "lower max_length or take a smaller model"
+                f"lower max_length{smaller} or take a smaller model"
             ) from error
         if self.processes.count > 1:
             raise TrainingError(
@@ -127,14 +141,15 @@ class Stepper:
         if work.objective.rowwise:
             return self._row_by_row(work, len(rows), [mine[piece] for piece in pieces], step)
         if len(pieces) == 1 and self.processes.count == 1:
-            outputs = self._forward(work, mine, step)
+            outputs = self._forward(work, mine, step, shape=self.shape(work, mine))
             return self._backward(work.objective(outputs, work.given(mine, self.trainee.device)) * work.weight)
         return self._cached(work, rows, pieces, step)
 
     def _row_by_row(self, work: Work, size: int, parts: list[Array], step: int) -> Tensor:
         total = torch.zeros((), device=self.trainee.device)
+        shape = self.shape(work, parts[0]) if len(parts) == 1 else None
         for number, part in enumerate(parts):
-            outputs = self._forward(work, part, step, number)
+            outputs = self._forward(work, part, step, number, shape=shape)
             loss = work.objective(outputs, work.given(part, self.trainee.device))
             total += self._backward(loss * (work.weight * len(part) / size))
         return total
@@ -143,7 +158,7 @@ class Stepper:
         device = self.trainee.device
         share = self.processes.share(len(rows))
         mine = rows[share]
-        places = [torch.from_numpy(piece.copy()).to(device) for piece in pieces]
+        places = [to_device(piece.copy(), device) for piece in pieces]
         local = torch.zeros(len(mine), work.sequences.streams, self.trainee.dimension, device=device)
         for number, (piece, place) in enumerate(zip(pieces, places, strict=True)):
             # With gradients switched on, though they are not wanted: the same kernels both times, the same numbers.
@@ -163,9 +178,15 @@ class Stepper:
             self.updates.fold()
         return loss / self.processes.count  # `add_up` sums over the processes
 
-    def _forward(self, work: Work, rows: Array, step: int, piece: int = 0) -> tuple[Tensor, ...]:
-        packed = work.sequences.pack(rows, self.trainee.device, sort=self._sort)
-        seed_dropout(self.trainee.device, self._seed, step, self.processes.rank, piece)
+    def _forward(
+        self, work: Work, rows: Array, step: int, piece: int = 0, *, shape: Shape | None = None
+    ) -> tuple[Tensor, ...]:
+        device = self.trainee.device
+        if shape is None:
+            packed = work.sequences.pack(rows, device, sort=self._sort)
+        else:
+            packed = pack_filled(work.sequences, rows, shape, device)
+        seed_dropout(device, self.seed, step, self.processes.rank, piece)
         return packed.by_stream(self.trainee(packed.batch))
 
     def _backward(self, loss: Tensor) -> Tensor:

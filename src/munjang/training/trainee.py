@@ -26,6 +26,7 @@ from munjang.nn.heads import apply_heads
 from munjang.nn.packed import Packed, check_ids
 from munjang.text.pairs import encode_pairs
 from munjang.text.tokenizer import Tokens
+from munjang.training.sequences import joined_segments
 from munjang.training.settings import Precision
 
 Model = BiEncoder | CrossEncoder
@@ -144,8 +145,15 @@ class Trainee:
 
 
 def set_dropout(module: nn.Module, value: float) -> list[tuple[nn.Module, str, float]]:
-    """The dropout of a body or a head, that of attention too; (module, attribute, value) as it was before."""
-    found: list[tuple[nn.Module, str]] = [(part, "p") for part in module.modules() if isinstance(part, nn.Dropout)]
+    """The dropout of a body or a head, that of attention too; (module, attribute, value) as it was before.
+
+    That of LoRA adapters is a setting of its own, and stays.
+    """
+    found: list[tuple[nn.Module, str]] = [
+        (part, "p")
+        for name, part in module.named_modules()
+        if isinstance(part, nn.Dropout) and "lora_dropout" not in name
+    ]
     if isinstance(module, Encoder):
         found.append((module, "attention_dropout"))
     before = [(part, name, float(getattr(part, name))) for part, name in found]
@@ -158,11 +166,10 @@ def joined(parts: list[Tokens]) -> Tokens:
     """Several windows of tokens as one."""
     if len(parts) == 1:
         return parts[0]
-    segments = [part.segments for part in parts]
     return Tokens(
         np.concatenate([part.ids for part in parts]),
         np.concatenate([part.lengths for part in parts]),
         sum(part.truncated for part in parts),
         max(part.longest for part in parts),
-        None if any(part is None for part in segments) else np.concatenate([s for s in segments if s is not None]),
+        joined_segments(parts),
     )

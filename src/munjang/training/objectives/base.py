@@ -35,7 +35,7 @@ class Objective(nn.Module):
     kinds: ClassVar[tuple[str, ...]] = ()  # of `Examples` that it takes
     cross: ClassVar[bool] = False  # for cross-encoders, else for bi-encoders
     rowwise: bool = True  # the loss is a mean over rows, none of which needs another
-    recordable: bool = True  # shapes depend on shapes alone, so that a CUDA graph may hold it
+    recordable: bool = True  # shapes depend on shapes alone, and nothing in Python changes: a CUDA graph may hold it
     unique_texts: bool = False  # no text may stand in a batch twice: the others are its negatives
 
     def settings(self) -> dict[str, object]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -69,6 +70,10 @@ class CosineMse(Objective):
     """STS: cos(u, v) against the score, squared error."""
 
     kinds = ("scored",)
+
+    def prepare(self, examples: Examples, dimension: int) -> None:
+        super().prepare(examples, dimension)
+        not_constant(examples)
 
     def forward(self, outputs: Sequence[Tensor], given: Given) -> Tensor:
         assert given.targets is not None
@@ -176,6 +181,9 @@ class BatchTriplets(Objective):
     def prepare(self, examples: Examples, dimension: int) -> None:
         super().prepare(examples, dimension)
         several_labels(examples)
+        assert examples.targets is not None
+        if len(np.unique(examples.targets)) == len(examples):
+            raise InputError(f"{examples.name} has no class with two rows: triplets need an anchor and a positive")
 
     def forward(self, outputs: Sequence[Tensor], given: Given) -> Tensor:
         assert given.targets is not None
@@ -307,7 +315,9 @@ class Kl(MarginMse):
     def forward(self, outputs: Sequence[Tensor], given: Given) -> Tensor:
         assert given.targets is not None
         cosines = [functional.cosine_similarity(outputs[0], other) for other in outputs[1:]]
-        return losses.kl_divergence(_stacked(cosines) * self.scale, given.targets, temperature=self.temperature)
+        return losses.kl_divergence(
+            torch.stack(cosines, dim=1) * self.scale, given.targets, temperature=self.temperature
+        )
 
 
 class Matryoshka(Objective):
@@ -320,7 +330,7 @@ class Matryoshka(Objective):
                 f"Matryoshka needs an objective that compares vectors of any width, not {type(inner).__name__}"
             )
         self.inner, self.dimensions, self.weights = inner, tuple(dimensions), weights
-        self.rowwise, self.unique_texts = inner.rowwise, inner.unique_texts
+        self.rowwise, self.recordable, self.unique_texts = inner.rowwise, inner.recordable, inner.unique_texts
 
     def settings(self) -> dict[str, object]:
         return {
@@ -329,6 +339,9 @@ class Matryoshka(Objective):
             "dimensions": list(self.dimensions),
             "weights": None if self.weights is None else list(self.weights),
         }
+
+    def forget(self) -> None:
+        self.inner.forget()
 
     def prepare(self, examples: Examples, dimension: int) -> None:
         self.inner.prepare(examples, dimension)
@@ -347,12 +360,4 @@ class Matryoshka(Objective):
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor | None:
-    from torch import cat
-
-    return None if not parts else parts[0] if len(parts) == 1 else cat(list(parts))
-
-
-def _stacked(columns: Sequence[Tensor]) -> Tensor:
-    from torch import stack
-
-    return stack(list(columns), dim=1)
+    return None if not parts else parts[0] if len(parts) == 1 else torch.cat(list(parts))
