@@ -187,4 +187,42 @@ def test_a_cross_encoder_is_loaded_as_one(minilm_path: Path, pairs: str, call: C
     saved = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["models"].values()
     kinds = {model["model"]: set(model["sets"]["pairs.tsv"]["values"]) for model in saved}
     assert kinds["cross"] == {"spearman", "pearson"}
-    assert "spearman_manhattan" in kinds[minilm_path.name]
+    assert "spearman_manhattan" in kinds[minilm_path.parent.name]
+
+
+def test_other_files_of_ones_own(models: dict[str, Small], pairs: str, call: Call, tmp_path: Path) -> None:
+    same, triplets, ranked = (tmp_path / name for name in ("same.csv", "triplets.tsv", "ranked.tsv"))
+    same.write_text("q1,q2,label\n가,가가,1\n나,나나,1\n가,하늘하늘,0\n나,파도파도,0\n", encoding="utf-8")
+    triplets.write_text("anchor\tpositive\tnegative\n가\t가가\t하늘하늘\n나\t나나\t파도\n", encoding="utf-8")
+    ranked.write_text(
+        "query\tdocument\trelevance\n가\t가가\t1\n가\t하늘\t0\n나\t나나\t1\n나\t파도\t0\n", encoding="utf-8"
+    )
+    out = call(
+        *("run/model", "--sts", pairs, "--score-range", "0,5", "--triplets", str(triplets), "--ranked", str(ranked)),
+        *("--same", str(same), "--labels", "different,same", "--no-intervals"),
+    )
+    lines = out.splitlines()
+    assert lines[0] == "| Set | Metric | run |"
+    found = {line.split(" | ")[0].strip("| "): line for line in lines[2:]}
+    assert {"pairs.tsv", "same.csv", "triplets.tsv", "ranked.tsv"} <= set(found)
+    assert "| accuracy | 100.00 |" in found["triplets.tsv"]
+    assert "100.00" in found["ranked.tsv"]
+    with pytest.raises(SystemExit):
+        call("m", "--triplets", str(triplets), "--score-range", "0,5")
+    with pytest.raises(SystemExit):
+        call("m", "--sts", pairs, "--score-range", "5")
+
+
+def test_columns_with_commas(models: dict[str, Small], pairs: str, call: Call) -> None:
+    usual = call("m", "--sts", pairs, "--score-range", "0", "5")
+    assert call("m", "--sts", pairs, "--score-range", "0,5", "--columns", "a=문장1,b=문장2,score=점수") == usual
+
+
+def test_where_nothing_can_be_written_nothing_is_measured(
+    models: dict[str, Small], pairs: str, call: Call, tmp_path: Path
+) -> None:
+    for option in ("--output", "--markdown"):
+        for path, why in ((tmp_path / "no" / "x.json", "there is no folder"), (tmp_path, "it is a folder")):
+            with pytest.raises(DataError, match=why):
+                call("m", "--sts", pairs, "--score-range", "0,5", option, str(path))
+    assert models == {}

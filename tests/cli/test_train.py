@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from munjang.cli import report, train
+from munjang.cli.options import model_name
 from munjang.cli.progress import Reporter
 from munjang.data import Examples
 from munjang.errors import DataError, InputError, ModelWarning
@@ -77,8 +78,11 @@ def test_a_recipe_from_files_to_a_table(
         "--learning-rate", "1e-3", "--warm-up", "0.2", "--seed", "3", "--max-length", "24", "-o", run, *QUICK,
     )  # fmt: skip
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["recipe", "set", "part", "metric", "x", "100", "95", "%", "interval", "rows"]
-    assert re.match(r"sts +sts-test\.tsv +test +spearman +-?\d+\.\d\d +-?\d+\.\d\d to -?\d+\.\d\d +8$", lines[1])
+    assert re.split(r" {2,}", lines[0]) == [
+        *("recipe", "set", "part", "metric", "before", "after x 100", "95 % interval", "rows")
+    ]
+    number = r"-?\d+\.\d\d"
+    assert re.match(rf"sts +sts-test\.tsv +test +spearman +{number} +{number} +{number} to {number} +8$", lines[1])
     assert re.match(r"sts +sts-dev\.tsv +dev, chose the model +spearman", lines[2])
     assert f"report: {run / 'report.html'}" in said
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
@@ -168,6 +172,8 @@ def test_errors_say_what_to_do(
         command("train", "sts", "--model", tiny, "--train", "nothing.tsv", "-o", tmp_path / "r")
     with pytest.raises(DataError, match=r"has no config\.json"):
         command("report", tmp_path)
+    with pytest.raises(DataError, match="there is no folder"):
+        command("report", tmp_path / "nothing")
 
 
 def test_help_shows_the_defaults_and_does_not_import_torch() -> None:
@@ -200,3 +206,33 @@ def test_public_sets_by_name(
     record = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
     found = {one["name"]: one["normalised"]["some"] for one in record["leakage"]["sets"]}
     assert found["KorSTS test"] >= 150
+
+
+def test_a_run_folder_is_no_model(files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    """Forgetting /model is the usual slip."""
+    run, chain = tmp_path / "run", tmp_path / "chain"
+    command("train", "sts", "--model", tiny, "--train", files["sts"], "--score-range", "0,5", "-o", run, *QUICK)
+    with pytest.raises(InputError, match=rf"is the folder of a training run; its model is {run / 'model'}"):
+        command("train", "sts", "--model", run, "--train", files["sts"], "-o", tmp_path / "r", *QUICK)
+    (chain / "2-sts" / "model").mkdir(parents=True)
+    (chain / "recipe.json").write_text("{}")
+    with pytest.raises(InputError, match=rf"its model is {chain / '2-sts' / 'model'}"):
+        model_name(str(chain))
+    assert model_name(str(run / "model")) == str(run / "model")
+    assert model_name("jhgan/ko-sroberta-multitask") == "jhgan/ko-sroberta-multitask"
+
+
+def test_matryoshka_sizes_and_refused_rows_are_told(
+    files: dict[str, Path],
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with open(files["sts"], "a", encoding="utf-8") as file:
+        file.write("한 남자가\t국수를 먹는다\t\n")
+    said = command("train", "sts", "--model", tiny, "--train", files["sts"], "--test", files["sts-test"], "--no-before",
+                   "--matryoshka", "16", "--score-range", "0,5", "-o", tmp_path / "run", *QUICK)  # fmt: skip
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"sts +sts-test\.tsv, first 16 values +test +spearman", lines[2])
+    assert "note: sts.tsv (train): 1 of 25 rows were not used: score is empty (1); the first is sts.tsv line 26" in said
+    assert not (tmp_path / "run" / "before.json").exists()

@@ -220,3 +220,12 @@ def test_other_kinds_of_data_make_reports(load: Callable[[], BiEncoder], tmp_pat
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     check_page(page)
     assert "Largest errors" not in page
+
+
+def test_between_two_steps_there_is_no_tick() -> None:
+    drawn = line_chart([Series("s", [(1, 0.5), (2, 0.25), (3, 0.75)])], x_name="step", y_name="loss")
+    svg = ElementTree.fromstring(drawn.split('\n<p class="legend"')[0])
+    shown = [text.text for text in svg.iter("text")]
+    assert {"1", "2", "3"} <= set(shown)
+    assert "1.5" not in shown
+    assert "1.5" in line_chart([Series("s", [(1, 0.5), (1.75, 0.25)])], x_name="x", y_name="loss")

@@ -108,3 +108,9 @@ def test_rates_against_transformers(steps: int, warm_up: int, schedule: Any) -> 
     for step in range(steps):
         wanted = after(step) if step >= warm_up else rising(step + 1)
         assert rate_at(step, steps, warm_up, schedule) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "epochs", "batch_size", "seed"])
+def test_a_word_for_a_number_is_an_error_of_ours(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} must be a number, got 'x'"):
+        TrainingSettings(**{name: "x"})  # type: ignore[arg-type]

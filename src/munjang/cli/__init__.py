@@ -35,7 +35,8 @@ examples:
   munjang evaluate MODEL OTHER --suite korean --data DIR
   munjang info MODEL
 
-MODEL is a folder or a hub id; the environment variable MUNJANG_MODEL names one for all commands.
+MODEL is a folder or a hub id; the environment variable MUNJANG_MODEL names one for all commands (MUNJANG_RERANKER a
+cross-encoder for `score`).
 `munjang COMMAND --help` explains a command. "-" is stdin; data go to stdout, progress to stderr.
 """
 

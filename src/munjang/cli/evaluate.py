@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from munjang.cli.options import add_loading, load_model, positive
+from munjang.cli.options import add_loading, load_model, model_name, positive
 from munjang.cli.progress import Reporter
-from munjang.errors import InputError, ModelNotFoundError
+from munjang.errors import DataError, InputError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
     from munjang.cross_encoder import CrossEncoder
-    from munjang.evaluation import Suite
+    from munjang.data import Kind
+    from munjang.evaluation import Evaluator, Suite, Trial
+    from munjang.evaluation.suites import TrialKind
 
 _SUITES = ("korean", "english", "all")
 _KINDS = ("sts", "pairs", "labels", "retrieval", "reranking", "mining", "bitext", "clustering", "probe")
+_OWN = {  # option -> kind of its rows, kind of the trial, what a row is
+    "sts": ("scored", "sts", "two texts and a score per row"),
+    "same": ("labelled", "pairs", "two texts and one of two labels, such as 0 and 1"),
+    "nli": ("labelled", "labels", "two texts and a label, for cross-encoders that label"),
+    "triplets": ("pairs", "pairs", "anchor, positive, negative"),
+    "ranked": ("ranked", "reranking", "query, document and relevance, a row for every document"),
+}
 _EXAMPLES = """\
 examples:
   munjang evaluate MODEL --suite korean --data DIR
   munjang evaluate MODEL OTHER --suite all --data DIR --output results.json --markdown table.md
   munjang evaluate MODEL --suite korean --data DIR --only sts retrieval
   munjang evaluate MODEL --suite all --data DIR --quick 500 --no-intervals    a first look, in minutes
-  munjang evaluate MODEL --sts pairs.tsv --columns a=문장1 b=문장2 score=점수 --score-range 0 5
+  munjang evaluate MODEL --sts pairs.tsv --columns a=문장1,b=문장2,score=점수 --score-range 0,5
+  munjang evaluate MODEL OTHER --same questions.csv --labels different,same --ranked queries.jsonl
 
 A rerun with the same --output computes only what is not in it yet. Scores are times 100; ± is half the 95 %
 bootstrap interval. DIR holds the sets as folders: korsts/, klue-sts/, stsb-en/...
@@ -47,9 +58,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     what.add_argument("--data", metavar="DIR", help="the folder that holds the public sets")
     what.add_argument("--only", nargs="+", choices=_KINDS, default=[], metavar="KIND", help=", ".join(_KINDS))
     what.add_argument("--quick", type=positive, metavar="N", help="at most N rows of every set; the table says so")
-    what.add_argument("--sts", metavar="FILE", help="a file of your own: two texts and a score per row")
-    what.add_argument("--columns", nargs="+", default=[], metavar="ROLE=NAME", help="which columns are a, b and score")
-    what.add_argument("--score-range", nargs=2, type=float, metavar=("LOW", "HIGH"), help="default: 0 1")
+    for option, (_, _, row) in _OWN.items():
+        what.add_argument(f"--{option}", metavar="FILE", help=f"a file of your own: {row}")
+    what.add_argument("--columns", nargs="+", default=[], metavar="ROLE=NAME,...",
+                      help="columns of your files: a=문장1,b=문장2,score=점수 (usual names are found)")  # fmt: skip
+    what.add_argument("--labels", nargs="+", default=[], metavar="A,B,...",
+                      help="names of the labels of --same and --nli, by number: different,same")  # fmt: skip
+    what.add_argument("--score-range", nargs="+", default=[], metavar="LOW,HIGH", help="of --sts (0,1)")
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", metavar="FILE", help="everything as JSON; a rerun goes on from it")
     out.add_argument("--markdown", metavar="FILE", help="the table as a file too")
@@ -63,10 +78,12 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read the sets, then model after model; print the table."""
     names = args.models or list(filter(None, [os.environ.get("MUNJANG_MODEL")]))
     _check_usage(args, names)
-    from munjang.durable import write_whole
+    from munjang.durable import disk_errors, write_whole
     from munjang.evaluation import Results, markdown, score_model
 
-    results = Results(args.output)  # before hours of work: is the file usable?
+    for path in filter(None, (args.output, args.markdown)):
+        _check_writable(Path(path))  # before hours of work
+    results = Results(args.output)
     suite = _suite(args)
     for title, reason in suite.absent.items():
         reporter.warn(f"{title} skipped: {reason}")
@@ -78,9 +95,10 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         reasons = [f"{name}: {reason}" for column in columns for name, reason in column.skipped.items()]
         raise InputError("nothing could be measured: " + "; ".join([*reasons, *suite.absent.values()] or ["no sets"]))
     table = markdown(columns, absent=suite.absent)
-    if args.markdown:
-        write_whole(Path(args.markdown), table.encode())
     print(table, end="")
+    if args.markdown:
+        with disk_errors(Path(args.markdown), safe="the table stands above"):
+            write_whole(Path(args.markdown), table.encode())
 
 
 def _check_usage(args: argparse.Namespace, names: list[str]) -> None:
@@ -88,39 +106,99 @@ def _check_usage(args: argparse.Namespace, names: list[str]) -> None:
         args.usage_error("expected at least one MODEL (or the environment variable MUNJANG_MODEL)")
     if len(set(names)) < len(names):
         args.usage_error("every MODEL once")
-    if (args.suite is None) == (args.sts is None):
-        args.usage_error("expected --suite NAME with --data DIR, or --sts FILE")
+    own = [option for option in _OWN if getattr(args, option) is not None]
+    if (args.suite is None) == (not own):
+        options = ", ".join(f"--{option}" for option in _OWN)
+        args.usage_error(f"expected --suite NAME with --data DIR, or a FILE of your own ({options})")
     if args.suite is not None and args.data is None:
         args.usage_error("--suite needs --data DIR, the folder that holds the public sets")
     if args.suite is not None and (args.columns or args.score_range):
-        args.usage_error("--columns and --score-range go with --sts FILE")
-    if args.sts is not None and (args.only or args.quick):
+        args.usage_error("--columns and --score-range go with a FILE of your own")
+    if args.score_range and args.sts is None:
+        args.usage_error("--score-range goes with --sts FILE")
+    if args.labels and args.same is None and args.nli is None:
+        args.usage_error("--labels goes with --same FILE and --nli FILE")
+    if own and (args.only or args.quick):
         args.usage_error("--only and --quick go with --suite")
-    for pair in args.columns:
+    roles = {role for option in own for role in _roles(_OWN[option][0])}
+    for pair in _split(args.columns):
         role, equals, name = pair.partition("=")
-        if role not in ("a", "b", "score") or not equals or not name:
-            args.usage_error(f"--columns takes a=NAME b=NAME score=NAME, got {pair!r}")
+        if role not in roles or not equals or not name:
+            args.usage_error(f"--columns takes ROLE=NAME,... with the roles {', '.join(sorted(roles))}, got {pair!r}")
+
+
+def _check_writable(path: Path) -> None:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise DataError(f"{path} cannot be written: there is no folder {folder}")
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise DataError(f"{path} cannot be written: {'it is a folder' if path.is_dir() else f'{folder} is read-only'}")
+
+
+def _split(values: list[str]) -> list[str]:
+    """Values with commas, with spaces or with both, one by one."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def _roles(kind: str) -> tuple[str, ...]:
+    from munjang.data.kinds import TARGET_ROLES, TEXT_ROLES
+
+    texts = (*TEXT_ROLES[kind], "negative") if kind == "pairs" else TEXT_ROLES[kind]
+    return texts if kind == "pairs" else (*texts, TARGET_ROLES[kind])
+
+
+def _span(args: argparse.Namespace) -> tuple[float, float] | None:
+    if not args.score_range:
+        return None
+    try:
+        low, high = (float(part) for part in _split(args.score_range))
+    except ValueError:
+        args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {' '.join(args.score_range)!r}")
+        raise
+    return low, high
 
 
 def _suite(args: argparse.Namespace) -> Suite:
-    from munjang.evaluation import StsEvaluator, Suite, Trial, build_suite
+    from munjang.evaluation import Suite, build_suite
 
     if args.suite is not None:
         return build_suite(args.suite, args.data, only=args.only, intervals=args.intervals, quick=args.quick)
+    span = _span(args)
+    return Suite(tuple(_own_trial(args, option, span) for option in _OWN if getattr(args, option) is not None))
+
+
+def _own_trial(args: argparse.Namespace, option: str, span: tuple[float, float] | None) -> Trial:
+    """What measures on a file of the caller's own."""
+    from munjang import evaluation
     from munjang.data import read_examples
 
-    columns = {
-        role: int(name) if name.isdigit() else name for role, _, name in (c.partition("=") for c in args.columns)
-    }
-    span = tuple(args.score_range) if args.score_range else None
-    examples = read_examples(args.sts, kind="scored", columns=columns or None, score_range=span)
+    kind, trial, _ = _OWN[option]
+    given = {role: name for role, _, name in (pair.partition("=") for pair in _split(args.columns))}
+    columns = {role: int(name) if name.isdigit() else name for role, name in given.items() if role in _roles(kind)}
+    examples = read_examples(
+        getattr(args, option),
+        kind=cast("Kind", kind),
+        columns=columns or None,
+        score_range=span if kind == "scored" else None,
+        label_map=(_split(args.labels) or None) if kind == "labelled" else None,
+    )
     notes = (f"{examples.reading}",) if examples.reading.used < examples.reading.rows else ()
-    return Suite((Trial(StsEvaluator(examples, bootstrap=1000 if args.intervals else 0), "sts", notes),))
+    makers: dict[str, Callable[..., Evaluator]] = {
+        "sts": evaluation.StsEvaluator,
+        "same": evaluation.PairClassificationEvaluator,
+        "nli": evaluation.LabelEvaluator,
+        "triplets": evaluation.TripletEvaluator,
+        "ranked": evaluation.RerankingEvaluator,
+    }
+    evaluator = makers[option](examples, bootstrap=1000 if args.intervals else 0)
+    return evaluation.Trial(evaluator, cast("TrialKind", trial), notes)
 
 
 def _titles(names: list[str]) -> list[str]:
-    """Short names for the table's head, where they stay different."""
-    short = [Path(name).name or name for name in names]
+    """Short names for the table's head, where they stay different; of RUN/model the run is the name."""
+    paths = [Path(name) for name in names]
+    short = [path.parent.name if path.name == "model" else path.name for path in paths]
+    short = [one or name for one, name in zip(short, names, strict=True)]
     return short if len(set(short)) == len(short) else names
 
 
@@ -130,7 +208,7 @@ def _load(args: argparse.Namespace, name: str) -> BiEncoder | CrossEncoder:
     from munjang.checkpoint import is_cross, resolve
 
     try:
-        folder = resolve(name, revision=args.revision, local_files_only=args.local_files_only)
+        folder = resolve(model_name(name), revision=args.revision, local_files_only=args.local_files_only)
     except ModelNotFoundError:
         return load_model(args, name)  # a name of the loader's own, or an error that says more
     if not is_cross(folder):

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.cli.options import add_loading, load_model
+from munjang.cli.options import add_loading, load_model, model_name
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import pad, width
 
@@ -63,7 +63,7 @@ def _load(args: argparse.Namespace) -> BiEncoder | CrossEncoder:
     from munjang.errors import ModelNotFoundError
 
     try:
-        folder = resolve(args.model, revision=args.revision, local_files_only=args.local_files_only)
+        folder = resolve(model_name(args.model), revision=args.revision, local_files_only=args.local_files_only)
     except ModelNotFoundError:
         return load_model(args, args.model)  # a name of the loader's own, or an error that says more
     if not is_cross(folder):

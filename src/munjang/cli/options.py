@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from munjang.data import TextSource
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser, *, variable: str = "MUNJANG_MODEL") -> None:
     """--model and how to load it."""
     group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="M", help="folder or hub id (default: environment variable MUNJANG_MODEL)")
+    group.add_argument("--model", metavar="M", help=f"folder or hub id (default: environment variable {variable})")
     add_loading(group)
 
 
@@ -87,6 +88,17 @@ def sources(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] 
     ]
 
 
+def model_name(name: str) -> str:
+    """The name of a model as it was given; of the folder of a training run, an error that says where its model is."""
+    folder = Path(name)
+    if not (folder / "recipe.json").is_file() or (folder / "modules.json").is_file():
+        return name
+    models = [folder / "model", *sorted(folder.glob("[0-9]*-*/model"))]
+    found = [str(path) for path in models if path.is_dir()]
+    told = f"its model is {found[-1]}" if found else "it has no model yet: run its command to the end"
+    raise InputError(f"{name} is the folder of a training run; {told}")
+
+
 def load_model(args: argparse.Namespace, name: str | None = None) -> BiEncoder:
     """The model that the arguments, or else MUNJANG_MODEL, name."""
     import munjang
@@ -101,7 +113,7 @@ def load_model(args: argparse.Namespace, name: str | None = None) -> BiEncoder:
     )
     name = name or args.model or os.environ.get("MUNJANG_MODEL")
     try:
-        model = load(name) if name else load()
+        model = load(model_name(name)) if name else load()
     except InputError as error:
         hint = "" if name else ". On the command line: --model M, or the environment variable MUNJANG_MODEL"
         raise InputError(f"{error}{hint}") from error

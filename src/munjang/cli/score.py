@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from munjang.cli.options import add_model, add_reading, positive, sources
+from munjang.cli.options import add_model, add_reading, model_name, positive, sources
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
 from munjang.cli.tables import shorten, table
@@ -61,7 +61,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     parser.add_argument("--overwrite", action="store_true", help="replace the output if it is there")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     add_reading(parser)
-    add_model(parser)
+    add_model(parser, variable="MUNJANG_RERANKER")
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
@@ -108,7 +108,7 @@ def _load(args: argparse.Namespace) -> CrossEncoder:
     if not name:
         raise InputError("no cross-encoder is named: pass --model M, or set the environment variable MUNJANG_RERANKER")
     model = munjang.load_cross_encoder(
-        name,
+        model_name(name),
         device=args.device,
         dtype=args.dtype,
         max_length=args.max_length,

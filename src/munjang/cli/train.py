@@ -9,37 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from munjang.cli.options import positive
+from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import shorten, table
+from munjang.cli.train_words import CHAIN, COLUMNS, EXAMPLES, HELP, ROWS
 from munjang.errors import InputError
 from munjang.recipes.defaults import DEFAULTS, OBJECTIVES, RECIPE_NAMES, SIZES, RecipeName, shown
 
 if TYPE_CHECKING:
+    from munjang.evaluation import Scores
     from munjang.recipes import RecipeOptions, RecipeResult, SetOptions
 
-_HELP: dict[RecipeName, str] = {
-    "nli": "a bi-encoder from entailment, neutral, contradiction",
-    "sts": "a bi-encoder from scored pairs",
-    "triplet": "a bi-encoder from anchor, positive, negative",
-    "contrastive": "a bi-encoder from pairs that belong together, or are marked same and different",
-    "cross_nli": "a cross-encoder that labels pairs",
-    "cross_sts": "a cross-encoder that scores pairs",
-    "cross_rank": "a reranker, from queries with documents",
-}
-_EXAMPLES = """\
-examples:
-  munjang train sts --model MODEL --data DATA --train korsts --dev korsts --test korsts --output runs/sts
-  munjang train sts --model MODEL --train mine.tsv --columns a=문장1,b=문장2,score=점수 --score-range 0,5 -o runs/mine
-  munjang train nli --model MODEL --data DATA --train klue-nli --dev klue-nli --objective ranking -o runs/nli
-  munjang train chain nli,sts --model MODEL --data DATA --train nli=klue-nli --train sts=korsts --dev sts=korsts \\
-      --test sts=korsts -o runs/chain
-  munjang train --config runs/sts/recipe.json --output runs/sts-again
-
-A set is a file (csv, tsv, jsonl, json, parquet) or the name of a public set in --data: korsts is its training,
-development or test split, as the option says; korsts:dev names a split. Several --train are trained together.
-The same command goes on where an interrupted one stopped. RUN/report.html shows what happened.
-"""
 _ROLES = ("train", "dev", "test")
 
 
@@ -89,7 +69,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         parents=[common],
         help="train a model by a recipe",
         description="Train a model: recipes for NLI, STS, triplets, contrastive pairs and cross-encoders, and chains.",
-        epilog=_EXAMPLES,
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", help="repeat the run of this recipe.json (or run folder)")
@@ -98,28 +78,24 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     parser.set_defaults(run=run_config, usage_error=parser.error)
     recipes = parser.add_subparsers(title="recipes", metavar="RECIPE")
     for name in RECIPE_NAMES:
-        one = _add_recipe(recipes, common, name.replace("_", "-"), _HELP[name], _told(name))
-        _add_data(one, chained=False)
+        one = _add_recipe(recipes, common, name.replace("_", "-"), HELP[name], _told(name))
+        _add_data(one, chained=False, columns=COLUMNS[name])
         _add_choices(one, name)
         _add_settings(one, name)
         one.set_defaults(run=run, recipe=name, usage_error=one.error)
-    chain = _add_recipe(recipes, common, "chain", "several recipes one after another", _CHAIN)
+    chain = _add_recipe(recipes, common, "chain", "several recipes one after another", CHAIN)
     chain.add_argument("stages", metavar="STAGES", help="recipes in order, with commas: nli,sts or cross-nli,cross-sts")
-    _add_data(chain, chained=True)
+    _add_data(chain, chained=True, columns=COLUMNS["sts"])
     _add_choices(chain, None)
     _add_settings(chain, None)
     chain.set_defaults(run=run_chain, usage_error=chain.error)
 
 
-_CHAIN = """\
-Each stage goes on with the model of the one before; a cross-encoder keeps its body and gets a new head where the
-stages need different outputs. Values may be given for one stage: --train nli=klue-nli --epochs sts=4; a value without
-a stage is for all of them.
-"""
-
-
 def _told(name: RecipeName) -> str:
-    return f"Defaults: {shown(name)}.\nWhy: {DEFAULTS[name].why}.\nObjectives: {', '.join(OBJECTIVES[name])}."
+    return (
+        f"A row is {ROWS[name]}.\nDefaults: {shown(name)}.\nWhy: {DEFAULTS[name].why}.\n"
+        f"Objectives: {', '.join(OBJECTIVES[name])}."
+    )
 
 
 def _add_recipe(
@@ -138,14 +114,15 @@ def _add_recipe(
     )
 
 
-def _add_data(parser: argparse.ArgumentParser, *, chained: bool) -> None:
+def _add_data(parser: argparse.ArgumentParser, *, chained: bool, columns: str) -> None:
     group = parser.add_argument_group("data")
     form = "STAGE=SET" if chained else "SET"
     group.add_argument("--train", action="append", required=True, metavar=form, help="training set; may be repeated")
     group.add_argument("--dev", action="append", default=[], metavar=form, help="chooses the best model")
     group.add_argument("--test", action="append", default=[], metavar=form, help="reports; another set than --dev")
     group.add_argument("--data", metavar="DIR", help="folder of the public sets that are given by name")
-    group.add_argument("--columns", metavar="ROLE=NAME,...", help="columns of files: a=문장1,b=문장2,score=점수")
+    group.add_argument("--columns", metavar="ROLE=NAME,...",
+                       help=f"columns of all files, where they have unusual names: {columns}")  # fmt: skip
     group.add_argument("--score-range", metavar="LOW,HIGH", help="range of the scores in files, such as 0,5")
     group.add_argument("--labels", metavar="A,B,...", help="names of the labels in files, by number")
     group.add_argument("--kind", choices=["scored", "labelled", "pairs", "ranked"], help="of files (by their columns)")
@@ -156,6 +133,7 @@ def _add_data(parser: argparse.ArgumentParser, *, chained: bool) -> None:
     run = parser.add_argument_group("run")
     run.add_argument("-o", "--output", required=True, metavar="RUN", help="run folder: log, checkpoints, model, report")
     run.add_argument("--seed", type=int, help="of everything random (0)")
+    run.add_argument("--no-before", action="store_true", help="do not measure the untrained model (it is compared)")
     run.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
@@ -254,7 +232,7 @@ def _model(args: argparse.Namespace) -> str:
     name = args.model or os.environ.get("MUNJANG_MODEL")
     if not name:
         raise InputError("which model is to be trained? Give --model M, or the environment variable MUNJANG_MODEL")
-    return str(name)
+    return model_name(str(name))
 
 
 def _options(
@@ -286,6 +264,7 @@ def _options(
         seed=args.seed,
         sets=_set_options(args),
         progress=not args.quiet,
+        before=not args.no_before,
         **found,
     )
 
@@ -376,21 +355,32 @@ def _parsed(setting: _Setting, value: str, args: argparse.Namespace) -> object:
 
 def _tell(results: Sequence[RecipeResult], folder: Path, reporter: Reporter) -> None:
     """The scores as a table on stdout; words to stderr."""
-    rows: list[tuple[str, ...]] = [("recipe", "set", "part", "metric", "x 100", "95 % interval", "rows")]
+    header = ("recipe", "set", "part", "metric", "before", "after x 100", "95 % interval", "rows")
+    rows: list[tuple[str, ...]] = [header]
     for result in results:
         reporter.say(f"{result.recipe.replace('_', '-')}: {result.training}")
         for note in result.notes:
             reporter.say(f"note: {note}")
-        for part, scores in (("test", result.scores), ("dev, chose the model", result.dev)):
-            for one in scores:
-                bounds = one.intervals.get(one.main)
-                interval = f"{100 * bounds[0]:.2f} to {100 * bounds[1]:.2f}" if bounds else ""
-                name = shorten(one.name, 40)
-                value = f"{100 * one.value:.2f}"
-                rows.append((result.recipe.replace("_", "-"), name, part, one.main, value, interval, f"{one.rows:,}"))
+        rows += [
+            (result.recipe.replace("_", "-"), *_score_cells(part, one, old))
+            for part, compared in (
+                ("test", result.compared("test")),
+                ("dev, chose the model", result.compared("dev")),
+            )
+            for one, old in compared
+        ]
+        part = "test" if result.scores else "dev, chose the model"
+        rows += [(result.recipe.replace("_", "-"), *_score_cells(part, one, None)) for one in result.truncated]
     if len(rows) > 1:
-        print(table(rows, right=(4, 6)))
+        print(table(rows, right=(4, 5, 7)))
     last = results[-1].folder or folder
     reporter.say(f"model: {last / 'model'}")
     page = folder / "index.html" if (folder / "index.html").is_file() else folder / "report.html"
     reporter.say(f"report: {page}")
+
+
+def _score_cells(part: str, one: Scores, before: Scores | None) -> tuple[str, ...]:
+    bounds = one.intervals.get(one.main)
+    interval = f"{100 * bounds[0]:.2f} to {100 * bounds[1]:.2f}" if bounds else ""
+    was = "" if before is None else f"{100 * before.value:.2f}"
+    return shorten(one.name, 40), part, one.main, was, f"{100 * one.value:.2f}", interval, f"{one.rows:,}"

@@ -147,9 +147,10 @@ class _Targets:
 class _Scores(_Targets):
     """Numbers brought to 0..1."""
 
-    def __init__(self, position: int, column: str, score_range: tuple[float, float] | None) -> None:
+    def __init__(self, position: int, column: str, score_range: tuple[float, float] | None, *, where: str = "") -> None:
         super().__init__(position, column)
         self._range = score_range
+        self._where = f"{where}: " if where else ""
         self._found: list[float] = []
 
     def add(self, cells: Sequence[object]) -> None:
@@ -159,8 +160,8 @@ class _Scores(_Targets):
         low, high = min(self._found), max(self._found)
         if self._range is None and not 0 <= low <= high <= 1:
             raise InputError(
-                f"{self._column} holds scores from {low:g} to {high:g}, which are not in 0..1:"
-                " pass the range that they are on, such as score_range=(0, 5)"
+                f"{self._where}{self._column} holds scores from {low:g} to {high:g}, which are not in 0..1: say the "
+                "range that they are on, such as score_range=(0, 5), or --score-range 0,5 on the command line"
             )
         return np.asarray(self._found, dtype=np.float32), ()
 
@@ -223,7 +224,7 @@ def _targets(records: Records, wanted: Wanted, chosen: Chosen) -> _Targets:
         return _Targets(0, "")
     column = _called(records.names[position], TARGET_ROLES[wanted.kind])
     if wanted.kind == "scored":
-        return _Scores(position, column, wanted.score_range)
+        return _Scores(position, column, wanted.score_range, where=records.where)
     if wanted.kind == "ranked":
         return _Relevances(position, column)
     if wanted.kind in ("labelled", "classified"):

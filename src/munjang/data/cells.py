@@ -163,7 +163,8 @@ def found_labels(keys: Sequence[str], column: str) -> Labels:
     if numbers:
         raise InputError(
             f"{column} holds numbers ({', '.join(numbers[:5])}), and nothing says what they mean:"
-            " pass label_map, either the names in the order of their numbers or a map such as {'entailment': 0}"
+            " pass label_map, either the names in the order of their numbers or a map such as {'entailment': 0}; on the"
+            " command line --labels NAME,NAME in their order, such as --labels different,same"
         )
     if set(names) <= set(NLI_LABELS):
         return Labels.of(NLI_LABELS)

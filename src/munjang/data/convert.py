@@ -17,6 +17,7 @@ import numpy as np
 from munjang.data.examples import Examples
 from munjang.data.kinds import Kind
 from munjang.data.normalise import normalise, same_key
+from munjang.data.reading import some_of
 from munjang.errors import InputError
 
 WithoutNegative = Literal["leave out", "borrow"]
@@ -49,7 +50,10 @@ def nli_triplets(
     premises = _premises(examples, left_out)
     every = [text for premise in premises for text in premise.contradicting.values()]
     if not every:
-        raise InputError(f"{examples.name}: there is not one contradiction to be a negative; nli_pairs needs none")
+        raise InputError(
+            f"{examples.name}: there is not one contradiction to be a negative; munjang.data.nli_pairs "
+            "takes the entailments alone, for the recipe contrastive"
+        )
     generator = np.random.default_rng(seed)
     rows: list[tuple[str, str, str]] = []
     for premise in premises:
@@ -111,7 +115,8 @@ def labelled_to_scored(examples: Examples, *, positive: str | None = None) -> Ex
     _check_kind(examples, "labelled")
     if len(examples.labels) != 2:
         raise InputError(
-            f"{examples.name}: expected two labels, got {', '.join(examples.labels)}. Take the rows of two first"
+            f"{examples.name}: expected two labels, got {len(examples.labels):,} ({some_of(examples.labels)}). "
+            "Is this the column of the labels? Else take the rows of two labels first"
         )
     positive = examples.labels[1] if positive is None else positive
     if positive not in examples.labels:
@@ -153,7 +158,7 @@ def _nli_names(examples: Examples) -> Mapping[int, str]:
     names = {place: label.strip().casefold() for place, label in enumerate(examples.labels)}
     if not {"entailment", "contradiction"} <= set(names.values()):
         raise InputError(
-            f"{examples.name}: expected the labels entailment, neutral, contradiction; got {', '.join(examples.labels)}"
+            f"{examples.name}: expected the labels entailment, neutral, contradiction; got {some_of(examples.labels)}"
         )
     return names
 

@@ -35,7 +35,8 @@ TARGET_ROLES: dict[str, str] = {
     "ranked": "relevance",
     "taught": "vector",
 }
-_FIRST = ("sentence1", "sentence_1", "sentence_a", "text1", "text_a", "premise", "question1", "문장1", "문장 1", "전제")
+_FIRST = ("sentence1", "sentence_1", "sentence_a", "text1", "text_a", "premise", "question1", "q1", "문장1", "문장 1",
+          "질문1", "전제")  # fmt: skip
 _SECOND = (
     "sentence2",
     "sentence_2",
@@ -44,8 +45,10 @@ _SECOND = (
     "text_b",
     "hypothesis",
     "question2",
+    "q2",
     "문장2",
     "문장 2",
+    "질문2",
     "가설",
 )
 GUESSES: dict[str, tuple[str, ...]] = {
@@ -76,7 +79,8 @@ class Chosen:
 
     @property
     def note(self) -> tuple[str, ...]:
-        return (f"columns guessed: {', '.join(self.guessed)}",) if self.guessed else ()
+        news = [guess for guess in self.guessed if guess.partition(" = ")[0] != guess.partition(" = ")[2]]
+        return (f"columns guessed: {', '.join(self.guessed)}",) if news else ()
 
 
 def check_kind(kind: str) -> None:
@@ -145,8 +149,8 @@ def _position(
             guessed.append(f"{role} = {names[position]}")
             return position
     raise DataError(
-        f"{where}: cannot tell which column is the {role}. Its columns are: {', '.join(map(repr, names[:30]))}."
-        f" Name it: columns={{{role!r}: ...}}"
+        f"{where}: cannot tell which column is {role!r}. Its columns are: {', '.join(map(repr, names[:30]))}."
+        f" Name it: columns={{{role!r}: ...}}, or --columns {role}=NAME on the command line"
     )
 
 

@@ -92,3 +92,9 @@ class Counting:
     def reading(self, rows: int, notes: tuple[str, ...] = ()) -> Reading:
         used = rows - sum(self._counts.values())
         return Reading(self._source, rows, used, tuple(self._first), dict(self._counts), notes)
+
+
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """Names for a message: the first of them, and how many more there are."""
+    shown = ", ".join(name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…" for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from munjang.data.reading import some_of
 from munjang.errors import InputError
 from munjang.evaluation.encoding import encode, predict, predict_one
 from munjang.evaluation.metrics import (
@@ -52,7 +53,7 @@ class PairClassificationEvaluator:
         gold(self.examples)
         labels = self.examples.labels
         if len(labels) != 2:
-            raise InputError(f"{self.name}: expected two labels, got {len(labels)}: {', '.join(labels)}")
+            raise InputError(f"{self.name}: expected two labels, got {len(labels)}: {some_of(labels)}")
         if self.positive is not None and self.positive not in labels:
             raise InputError(f"{self.name}: positive must be {' or '.join(map(repr, labels))}, got {self.positive!r}")
 

@@ -38,10 +38,14 @@ def adapted(model: Model, lora: LoraSettings | None) -> Iterator[Model]:
         return
     apply_lora(model.parts.body, lora)
     try:
+        learner: Model
         if isinstance(model, CrossEncoder):
-            yield _AdaptedCrossEncoder(model.parts, device=model.device, dtype=dtype_of(model))
+            learner = _AdaptedCrossEncoder(model.parts, device=model.device, dtype=dtype_of(model))
         else:
-            yield _AdaptedBiEncoder(model.parts, device=model.device, dtype=dtype_of(model))
+            learner = _AdaptedBiEncoder(model.parts, device=model.device, dtype=dtype_of(model))
+            learner.truncate_dim = model.truncate_dim  # evaluated as it will be used
+        learner.threads = model.threads
+        yield learner
     finally:
         merge_lora(model.parts.body)
         model.refresh()

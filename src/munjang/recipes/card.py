@@ -54,16 +54,24 @@ def card_text(folder: Path, model: Model, record: Mapping[str, Any]) -> str:
 
 
 def _scores(record: Mapping[str, Any]) -> list[str]:
-    rows = [(one, "test") for one in record["test"]] + [(one, "test") for one in record["truncated"]]
-    rows += [(one, "development: chose the model, optimistic") for one in record["dev"]]
+    known = record.get("before") or {}
+    rows = [(one, old, "test") for one, old in _with(record["test"], known.get("test", []))]
+    rows += [(one, None, "test") for one in record["truncated"]]
+    chosen = "development: chose the model, optimistic"
+    rows += [(one, old, chosen) for one, old in _with(record["dev"], known.get("dev", []))]
     if not rows:
         return ["Nothing was measured: the training had neither a development nor a test set."]
-    lines = ["| Set | Metric | Value (x 100) | 95 % interval | Rows | Part |", "|---|---|---:|---|---:|---|"]
-    for one, part in rows:
+    lines = [
+        "| Set | Metric | Before training | Value (x 100) | 95 % interval | Rows | Part |",
+        "|---|---|---:|---:|---|---:|---|",
+    ]
+    for one, old, part in rows:
         low_high = one["intervals"].get(one["main"])
         shown = f"{100 * low_high[0]:.2f} to {100 * low_high[1]:.2f}" if low_high else ""
         value = f"{100 * one['values'][one['main']]:.2f}"
-        lines.append(f"| {plain_cell(one['name'])} | {one['main']} | {value} | {shown} | {one['rows']:,} | {part} |")
+        was = "" if old is None else f"{100 * old['values'][one['main']]:.2f}"
+        cells = (plain_cell(one["name"]), one["main"], was, value, shown, f"{one['rows']:,}", part)
+        lines.append(f"| {' | '.join(cells)} |")
     leaked = [one for one in (record["leakage"] or {"sets": []})["sets"] if one["normalised"]["some"]]
     if leaked and record["leakage"]["policy"] == "report":
         lines += ["", "Sentences of these sets stand in the training data, which makes scores too good: "]
@@ -72,6 +80,10 @@ def _scores(record: Mapping[str, Any]) -> list[str]:
         )
         lines[-1] += "."
     return lines
+
+
+def _with(after: Sequence[Any], before: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(after, before if len(before) == len(after) else [None] * len(after), strict=True))
 
 
 def _training(record: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from munjang.recipes.report import write_overview
 from munjang.recipes.running import Prepared, prepare_stage, run
 from munjang.recipes.sets import check_roles
 from munjang.recipes.tasks import is_cross
+from munjang.recipes.telling import say
 
 
 def chain(model: GivenModel, stages: Sequence[Stage], *, folder: str | Path | None = None) -> ChainResult:
@@ -68,6 +69,7 @@ def _run_all(model: GivenModel, prepared: Sequence[Prepared], folder: Path | Non
     given = model
     results: list[RecipeResult] = []
     for number, stage in enumerate(prepared):
+        say(stage.options.progress, f"stage {number + 1} of {len(prepared)}: {stage.recipe.replace('_', '-')}")
         results.append(run(given, stage, others=_others(prepared, number)))
         given = results[-1].model
         if folder is not None and first:

@@ -188,7 +188,8 @@ def _stage(saved: Mapping[str, Any]) -> Stage:
 def _options(saved: Mapping[str, Any]) -> RecipeOptions:
     from munjang.training.lora import LoraSettings
 
-    plain = {name: saved[name] for name in RecipeOptions.__dataclass_fields__ if name not in _LEFT_OUT}
+    known = (name for name in RecipeOptions.__dataclass_fields__ if name not in _LEFT_OUT and name in saved)
+    plain = {name: saved[name] for name in known}
     pooling = plain["pooling"]
     sets = dict(saved["sets"])
     for name in ("score_range", "labels"):

@@ -20,7 +20,7 @@ from munjang.checkpoint import HeadWish
 from munjang.checkpoint.cross_reading import with_head
 from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.cross_encoder import CrossEncoder
-from munjang.errors import InputError, ModelWarning
+from munjang.errors import InputError, ModelError, ModelNotFoundError, ModelWarning
 from munjang.nn.heads import Dense
 from munjang.nn.pooling import Pooling
 from munjang.recipes.defaults import Size, size_of
@@ -52,7 +52,7 @@ def bi_encoder(given: GivenModel, options: RecipeOptions) -> Ready:
         if options.max_length is not None:
             model.max_length = options.max_length
     else:
-        model = BiEncoder.load(given, device=options.device, pooling=options.pooling, max_length=options.max_length)
+        model = _loaded_bi(given, options)
     return Ready(model, tuple(model.parts.notes))
 
 
@@ -63,7 +63,7 @@ def cross_encoder(given: GivenModel, labels: Sequence[str] | int, options: Recip
     if isinstance(given, BiEncoder):
         model = CrossEncoder.from_body(given, labels, seed=options.seeded, device=given.device, dtype=dtype_of(given))
         model.parts.source = given.parts.source
-        notes = tuple(model.parts.notes)
+        notes = _after_training(model.parts.notes)
     elif isinstance(given, CrossEncoder):
         model, notes = _with_outputs(given, labels, options.seeded)
     else:
@@ -82,6 +82,21 @@ def body_size(model: Model) -> Size:
     )
 
 
+def _loaded_bi(path: str | Path, options: RecipeOptions) -> BiEncoder:
+    """From a folder or the hub; of a cross-encoder, an error that says which recipes are for it."""
+    try:
+        return BiEncoder.load(path, device=options.device, pooling=options.pooling, max_length=options.max_length)
+    except ModelNotFoundError:
+        raise
+    except ModelError as error:
+        if not checkpoint.is_cross(checkpoint.resolve(path)):
+            raise
+        raise InputError(
+            f"{path} is a cross-encoder, and this recipe trains a bi-encoder: take cross-nli, cross-sts or cross-rank "
+            "for it, or give a bi-encoder or the folder of a body"
+        ) from error
+
+
 def _loaded(
     path: str | Path, labels: Sequence[str] | int, options: RecipeOptions
 ) -> tuple[CrossEncoder, tuple[str, ...]]:
@@ -91,7 +106,7 @@ def _loaded(
     for note in parts.notes:
         if not note.startswith(_NO_HEAD):
             warnings.warn(f"{path}: {_as_said(note)}", ModelWarning, stacklevel=5)
-    return CrossEncoder(parts, device=options.device), tuple(parts.notes)
+    return CrossEncoder(parts, device=options.device), _after_training(parts.notes)
 
 
 def _with_outputs(model: CrossEncoder, labels: Sequence[str] | int, seed: int) -> tuple[CrossEncoder, tuple[str, ...]]:
@@ -99,11 +114,22 @@ def _with_outputs(model: CrossEncoder, labels: Sequence[str] | int, seed: int) -
     before = model.parts
     if model.labels == (tuple(labels) if not isinstance(labels, int) else model.labels[:labels]):
         return model, ()
-    copied = replace(before, body=copy.deepcopy(before.body), head=copy.deepcopy(before.head), notes=[])
+    copied = replace(
+        before,
+        body=copy.deepcopy(before.body),
+        head=copy.deepcopy(before.head),
+        tokenizer=copy.copy(before.tokenizer),  # max_length may then differ
+        notes=[],
+    )
     parts = with_head(copied, HeadWish(labels, None, seed))
     for note in parts.notes:
         warnings.warn(_as_said(note), ModelWarning, stacklevel=5)
-    return CrossEncoder(parts, device=model.device, dtype=dtype_of(model)), tuple(parts.notes)
+    return CrossEncoder(parts, device=model.device, dtype=dtype_of(model)), _after_training(parts.notes)
+
+
+def _after_training(notes: Sequence[str]) -> tuple[str, ...]:
+    """Notes as they read when the recipe is done."""
+    return tuple(note.replace("; train it before use", "; the recipe trained it") for note in notes)
 
 
 def _as_said(note: str) -> str:

@@ -61,6 +61,7 @@ class RecipeOptions:
     seed: int | None = None  # of new heads and of the training; None: as the settings say
     sets: SetOptions = SetOptions()
     progress: Progress = False
+    before: bool = True  # measure the development and test sets before training too
 
     def __post_init__(self) -> None:
         if self.leakage not in POLICIES:
@@ -84,6 +85,29 @@ class RecipeOptions:
 
 
 @dataclass(frozen=True)
+class Before:
+    """The scores of the untrained model, in the order of the sets; None where it could not have any."""
+
+    dev: tuple[Scores | None, ...] = ()
+    test: tuple[Scores | None, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON takes it."""
+        return {
+            part: [None if one is None else one.to_dict() for one in scores]
+            for part, scores in (("dev", self.dev), ("test", self.test))
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Sequence[Mapping[str, object] | None]]) -> Before:
+        """Back from JSON."""
+        dev, test = (
+            tuple(None if one is None else Scores.from_dict(one) for one in saved[part]) for part in ("dev", "test")
+        )
+        return cls(dev, test)
+
+
+@dataclass(frozen=True)
 class RecipeResult:
     """What a recipe did: the trained model, how the training went, what was measured."""
 
@@ -95,12 +119,23 @@ class RecipeResult:
     leakage: Leakage | None  # None: nothing to compare with
     folder: Path | None
     notes: tuple[str, ...] = ()  # what a reader must know
+    before: Before = Before()  # the same sets, measured before training
+    truncated: tuple[Scores, ...] = ()  # of Matryoshka models: the test (or development) sets by the first values alone
 
     def __str__(self) -> str:
         lines = [f"{self.recipe}: {self.training}"]
-        lines += [f"dev (chose the model) {score}" for score in self.dev]
-        lines += [f"test {score}" for score in self.scores]
+        lines += [f"dev (chose the model) {score}{_was(old)}" for score, old in self.compared("dev")]
+        lines += [f"test {score}{_was(old)}" for score, old in self.compared("test")]
         return "\n".join(lines)
+
+    def compared(self, part: Literal["dev", "test"]) -> list[tuple[Scores, Scores | None]]:
+        """Every score of the trained model with that of the untrained one, where there is one."""
+        after, before = (self.dev, self.before.dev) if part == "dev" else (self.scores, self.before.test)
+        return list(zip(after, before if len(before) == len(after) else (None,) * len(after), strict=True))
+
+
+def _was(before: Scores | None) -> str:
+    return "" if before is None else f"; before training {100 * before.value:.2f}"
 
 
 @dataclass(frozen=True)

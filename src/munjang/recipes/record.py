@@ -46,6 +46,7 @@ def write_record(folder: Path, result: RecipeResult, sets: Sets, tasks: Sequence
         "dev": [score.to_dict() for score in measured.dev],
         "test": [score.to_dict() for score in measured.test],
         "truncated": [score.to_dict() for score in measured.truncated],
+        "before": result.before.to_dict(),
         "sets": [_set(role, examples) for role, examples in sets.roles()],
         "tasks": [_set("task", task.examples) for task in tasks],
         "leakage": _leakage(sets),

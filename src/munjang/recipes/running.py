@@ -18,12 +18,14 @@ from munjang.data import Examples
 from munjang.evaluation import Evaluator, Mistake, Scores, evaluate, largest_errors
 from munjang.recipes import config
 from munjang.recipes.adapters import adapted
+from munjang.recipes.before import measure_before
 from munjang.recipes.defaults import DEFAULTS, WARM_UP, RecipeName, evaluate_every
 from munjang.recipes.models import bi_encoder, body_size, cross_encoder
-from munjang.recipes.options import GivenModel, GivenSets, Model, RecipeOptions, RecipeResult, Stage
+from munjang.recipes.options import Before, GivenModel, GivenSets, Model, RecipeOptions, RecipeResult, Stage
 from munjang.recipes.record import Measured, write_record
 from munjang.recipes.sets import Sets, check_leakage, read_sets
 from munjang.recipes.tasks import KINDS, Work, evaluators, is_cross, softmax_classifier, wanted_labels, work_of
+from munjang.recipes.telling import refused_notes, say, tell_sets
 from munjang.training import TrainingResult, TrainingSettings, train
 from munjang.training.batching import source_of, steps_per_epoch
 from munjang.training.processes import Processes
@@ -69,6 +71,7 @@ def prepare_stage(stage: Stage, folder: Path | None, expected: config.Expected |
 def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = ()) -> RecipeResult:
     """Train and measure. others: evaluation sets of other stages, which the training data is compared with too."""
     recipe, options = prepared.recipe, prepared.options
+    tell_sets(options.progress, prepared.sets)
     sets = check_leakage(prepared.sets, options.leakage, others=others)
     cross = is_cross(recipe)
     ready = cross_encoder(model, wanted_labels(recipe, sets.train), options) if cross else bi_encoder(model, options)
@@ -78,6 +81,7 @@ def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = (
     )
     dev = evaluators(recipe, sets.dev, work)
     test = evaluators(recipe, sets.test, work, bootstrap=_BOOTSTRAP)
+    plain_test = evaluators(recipe, sets.test, work)
     settings = settings_for(recipe, trained, work, options)
     folder = None if options.folder is None else Path(options.folder)
     first = Processes.find(trained.device).first
@@ -86,13 +90,21 @@ def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = (
     if folder is not None and first:
         stage = config.stage_dict(recipe, prepared.given, prepared.sets, options, settings)
         config.write_recipe(folder, config.model_given(model, trained), stage)
+    before = Before()
     with adapted(trained, options.lora) as learner:
+        if first:
+            before = measure_before(
+                learner, sets, work=work, settings=settings, chosen=(dev, plain_test), options=options
+            )
         training = train(learner, work.tasks, settings, folder=folder, evaluators=dev, progress=options.progress)
-    notes = (*ready.notes, *_notes(sets), *_cut(training, trained.max_length))
+    notes = (*ready.notes, *refused_notes(sets), *_notes(sets), *_cut(training, trained.max_length))
     if not first:
         return RecipeResult(recipe, trained, training, (), (), sets.leakage, folder, notes)
+    if dev or test:
+        say(options.progress, "measuring the trained model")
     measured = _measure(recipe, trained, sets, work, (dev, test), options)
-    result = RecipeResult(recipe, trained, training, measured.test, measured.dev, sets.leakage, folder, notes)
+    result = RecipeResult(recipe, trained, training, measured.test, measured.dev, sets.leakage, folder, notes, before)
+    result = replace(result, notes=(*_worse(result), *notes), truncated=measured.truncated)
     if folder is not None:
         write_record(folder, result, sets, work.tasks, measured)
     return result
@@ -135,6 +147,17 @@ def _notes(sets: Sets) -> tuple[str, ...]:
                   if len(one.normalised.some)]  # fmt: skip
         notes.append(f"Test sets share sentences with the development sets: {', '.join(counts)}.")
     return tuple(notes)
+
+
+def _worse(result: RecipeResult) -> list[str]:
+    """Sets on which training did harm, or nothing."""
+    return [
+        f"{after.name}: {after.main} was {100 * before.value:.2f} before training and is {100 * after.value:.2f} now. "
+        "Training did not help here: look at the loss curve, the data and the learning rate."
+        for part in ("test", "dev")
+        for after, before in result.compared(part)
+        if before is not None and after.value <= before.value
+    ]
 
 
 def _cut(training: TrainingResult, length: int) -> list[str]:

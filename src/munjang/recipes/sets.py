@@ -7,10 +7,12 @@ counted in the sets' readings, and what training and evaluation share comes as a
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -120,7 +122,14 @@ def as_list(given: GivenSets) -> list[GivenSet]:
 
 
 def _read(given: GivenSets, role: Role, kinds: tuple[Kind, ...], options: SetOptions) -> list[Examples]:
-    found = [one if isinstance(one, Examples) else read_set(one, role, kinds, options) for one in as_list(given)]
+    sets = as_list(given)
+    for one in sets:
+        if not isinstance(one, Examples | str | Path):
+            raise InputError(
+                f"{role} must be Examples, a path, the name of a public set, or a list of these, got "
+                f"{type(one).__name__}; Examples.from_dicts(rows, kind={kinds[0]!r}) makes examples of dicts"
+            )
+    found = [one if isinstance(one, Examples) else read_set(one, role, kinds, options) for one in sets]
     for one in found:
         if one.kind not in kinds:
             raise InputError(
@@ -142,8 +151,11 @@ def read_set(given: str | Path, role: Role, kinds: tuple[Kind, ...], options: Se
             )
         return load_dataset(name, split or role, options.folder)
     if not Path(given).is_file():
+        near = get_close_matches(name, DATASETS, n=1)
         raise DataError(
-            f"{given}: there is no such file, and it is no name of a public set; known are {', '.join(DATASETS)}"
+            f"{given}: there is no such file, and it is no name of a public set"
+            + (f" (did you mean {near[0]}?)" if near else "")
+            + f"; known are {', '.join(DATASETS)}"
         )
     kind = options.kind or _kind_of(Path(given), kinds, options)
     return read_examples(
@@ -165,13 +177,14 @@ def _kind_of(path: Path, kinds: tuple[Kind, ...], options: SetOptions) -> Kind:
     numbered = bool(options.columns) and all(str(column).isdecimal() for column in (options.columns or {}).values())
     source = TextSource(path, format=options.format, encoding=options.encoding, header=not numbered)
     names = file_records(source).names
+    found = {}
     for kind in named:
-        try:
-            choose_columns(names, kind, options.columns, source.name)
-        except (DataError, InputError):
-            continue
-        return kind
-    return named[0]
+        with contextlib.suppress(DataError, InputError):
+            found[kind] = choose_columns(names, kind, options.columns, source.name)
+    if "pairs" in found and len(found["pairs"].texts) == 2 and len(found) > 1:
+        # Two texts beside a label or a score: to take all of them for positives would teach what the column denies.
+        del found["pairs"]
+    return next(iter(found), named[0])
 
 
 def _has_roles(kind: Kind, options: SetOptions) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from munjang.data import Examples, Kind, join, labelled_to_scored, nli_triplets, scored_to_labelled
 from munjang.data.normalise import same_key
+from munjang.data.reading import some_of
 from munjang.errors import InputError
 from munjang.evaluation import (
     BitextEvaluator,
@@ -88,6 +89,8 @@ def wanted_labels(recipe: RecipeName, train: Sequence[Examples]) -> tuple[str, .
 def work_of(recipe: RecipeName, train: Sequence[Examples], options: RecipeOptions, *, dimension: int) -> Work:
     """Tasks for the training sets, each with the objective that suits it."""
     _check_choices(recipe, options)
+    for examples in train:
+        _check_targets(examples)
     names = [objective_for(recipe, examples, options.objective) for examples in train]
     if "softmax" in names:
         # One softmax for all: sets of the same labels are one task, as SNLI and MultiNLI are in the paper.
@@ -135,6 +138,19 @@ def _check_choices(recipe: RecipeName, options: RecipeOptions) -> None:
         raise InputError(f"objective of {recipe} must be one of {known}, got {options.objective!r}")
 
 
+def _check_targets(examples: Examples) -> None:
+    """Refuse scores and grades that are all the same: there is nothing to learn from them."""
+    if examples.kind not in ("scored", "ranked") or examples.targets is None or len(examples) < 2:
+        return
+    if float(np.ptp(examples.targets)) == 0.0:
+        what = "score" if examples.kind == "scored" else "relevance"
+        raise InputError(
+            f"{examples.name}: all {len(examples):,} rows have the same {what} ({examples.targets[0]:g}), so there is "
+            f"nothing to learn; is this the column of the {what}s? Pairs that all belong together are for the recipe "
+            "contrastive, without scores"
+        )
+
+
 def _converted(recipe: RecipeName, examples: Examples, objective: str) -> Examples:
     """The examples as the objective takes them."""
     if examples.kind == "labelled" and recipe != "cross_nli":
@@ -167,7 +183,7 @@ def _same_labels(train: Sequence[Examples]) -> tuple[str, ...]:
         if other.labels != first.labels:
             raise InputError(
                 f"sets that are trained together need the same labels in the same order, but {first.name} has "
-                f"{', '.join(first.labels)} and {other.name} has {', '.join(other.labels)}"
+                f"{some_of(first.labels)} and {other.name} has {some_of(other.labels)}"
             )
     return first.labels
 
@@ -208,7 +224,7 @@ def _label_evaluator(recipe: RecipeName, examples: Examples, work: Work, bootstr
         return PairClassificationEvaluator(examples, bootstrap=bootstrap)
     if is_cross(recipe):
         raise InputError(
-            f"{examples.name} has the labels {', '.join(examples.labels)}, but {recipe} trains a model with one score"
+            f"{examples.name} has the labels {some_of(examples.labels)}, but {recipe} trains a model with one score"
         )
     return TripletEvaluator(nli_triplets(examples), bootstrap=bootstrap)
 

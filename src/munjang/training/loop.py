@@ -46,6 +46,8 @@ from munjang.training.stepping import Stepper, default_budget, work_of
 from munjang.training.trainee import Model, Trainee
 from munjang.training.updates import Updates
 
+_PATIENCE = 2.0  # seconds without a word
+
 
 def train(
     model: Model,
@@ -155,6 +157,8 @@ class _Run:
                 break
             self._step(number, rows)
             look = state.step % self.settings.log_every == 0 or state.step == self.steps
+            # A slow machine is heard from before so many steps are done.
+            look |= self.processes.count == 1 and time.perf_counter() - began > _PATIENCE
             due = self._evaluation_due()
             save = self._saving_due(due)
             # Of several processes, all look after the same steps, whenever a signal reaches each.

@@ -20,6 +20,28 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 SCHEDULES: tuple[Schedule, ...] = ("linear", "cosine", "constant")
 SAMPLINGS: tuple[Sampling, ...] = ("proportional", "round_robin", "temperature")
 
+_NUMBERS = (
+    "epochs",
+    "max_steps",
+    "batch_size",
+    "learning_rate",
+    "embedding_rate",
+    "head_rate",
+    "warm_up",
+    "weight_decay",
+    "max_grad_norm",
+    "dropout",
+    "token_budget",
+    "temperature",
+    "seed",
+    "ema",
+    "evaluate_every",
+    "save_every",
+    "keep_checkpoints",
+    "patience",
+    "log_every",
+)
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -51,6 +73,10 @@ class TrainingSettings:
     log_every: int = 10
 
     def __post_init__(self) -> None:
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise InputError(f"{name} must be a number, got {value!r}")
         for name, ok, wanted in self._checks():
             if not ok:
                 raise InputError(f"{name} must be {wanted}, got {getattr(self, name)!r}")

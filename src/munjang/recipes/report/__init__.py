@@ -56,8 +56,9 @@ def report_html(facts: Facts) -> str:
 
 def _overview(folder: Path, stages: list[Facts]) -> str:
     rows = [row for facts in stages for row in _stage_rows(facts)]
-    header = ("Stage", "Set", "Metric", "x 100", "Steps", "Time")
-    parts = [Section("Stages", table(header, rows, right=(3, 4, 5)))]
+    header = ("Stage", "Set", "Before", "After", "Metric", "Steps", "Time")
+    told = paragraph("Scores are times 100. Before: the model as the stage got it.", "quiet")
+    parts = [Section("Stages", told + table(header, rows, right=(2, 3, 5, 6)))]
     for facts in stages:
         name = facts.folder.name
         notes = "".join(paragraph(note, "warn") for note in facts.record["notes"])
@@ -68,15 +69,17 @@ def _overview(folder: Path, stages: list[Facts]) -> str:
 def _stage_rows(facts: Facts) -> Sequence[tuple[str, ...]]:
     """A row for every score of a stage: of its test sets, or else of its development sets."""
     tested = bool(facts.record["test"])
+    part = "test" if tested else "dev"
     took = f"{facts.result['steps']:,}", sections.duration(facts.result["seconds"])
     found = [
         (
             facts.folder.name,
             f"{one['name']} ({'test' if tested else 'dev: chose the model'})",
-            one["main"],
+            "" if before is None else sections.hundred(before["values"][one["main"]]),
             sections.hundred(one["values"][one["main"]]),
+            one["main"],
             *took,
         )
-        for one in facts.record["test" if tested else "dev"]
+        for one, before in zip(facts.record[part], facts.before(part), strict=True)
     ]
-    return found or [(facts.folder.name, "", "", "", *took)]
+    return found or [(facts.folder.name, "nothing measured", "", "", "", *took)]

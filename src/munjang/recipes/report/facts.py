@@ -28,6 +28,12 @@ class Facts:
     def evaluations(self) -> list[dict[str, Any]]:
         return [entry for entry in self.log if "evaluation" in entry]
 
+    def before(self, part: str) -> list[dict[str, Any] | None]:
+        """The scores of the untrained model on the sets of a part (dev, test), in their order; None where unknown."""
+        after = self.record[part]
+        found: list[dict[str, Any] | None] = (self.record.get("before") or {}).get(part, [])
+        return found if len(found) == len(after) else [None] * len(after)
+
     @property
     def best(self) -> dict[str, Any] | None:
         """The evaluation that chose the model."""
@@ -60,6 +66,8 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise DataError(f"there is no folder {path.parent}: expected the folder of a training run") from None
         raise DataError(
             f"{path.parent} has no {path.name}: it holds no finished run of `munjang train`; run its command to the end"
         ) from None

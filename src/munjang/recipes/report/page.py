@@ -19,7 +19,8 @@ _STYLE = """
   --c0: #6ea8ff; --c1: #ff8896; --c2: #5fd0c0; --c3: #c0a0f0; --c4: #f0b04a; --c5: #a8b3be; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 15px/1.55 system-ui, "Segoe UI", "Apple SD Gothic Neo", "Malgun Gothic", "Noto Sans KR", sans-serif; }
+  font: 15px/1.55 system-ui, "Segoe UI", "Apple SD Gothic Neo", "Malgun Gothic", "Noto Sans KR", sans-serif;
+  word-break: keep-all; overflow-wrap: anywhere; }
 main { max-width: 880px; margin: 0 auto; padding: 24px 20px 64px; }
 h1 { font-size: 26px; margin: 8px 0 2px; overflow-wrap: anywhere; } h2 { font-size: 18px; margin: 0 0 10px; }
 h3 { font-size: 15px; margin: 18px 0 6px; } p { margin: 6px 0; }
@@ -33,11 +34,12 @@ a { color: var(--c0); text-decoration: none; } a:hover { text-decoration: underl
 .tile { flex: 1 1 150px; border: 1px solid var(--rule);
   border-radius: 8px; padding: 8px 12px; }
 .tile b { display: block; font-size: 21px; font-weight: 600; overflow-wrap: anywhere; }
-.tile span { color: var(--quiet); font-size: 13px; }
+.tile span { color: var(--quiet); font-size: 13px; overflow-wrap: anywhere; }
+.tile p { margin: 0; font-weight: 600; } .up { color: var(--good); } .down { color: var(--warn); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; color: var(--quiet); font-weight: 500; }
 th, td { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--rule);
-  vertical-align: top; } td { overflow-wrap: anywhere; }
+  vertical-align: top; } td { overflow-wrap: anywhere; } th:not(.right), td:not(.right) { min-width: 8em; }
 .right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 details { margin: 8px 0; } summary { cursor: pointer; color: var(--quiet); }
 tr:last-child td { border-bottom: 0; } .good { color: var(--good); font-weight: 600; }
@@ -55,6 +57,8 @@ svg.chart { width: 100%; height: auto; display: block; } .grid { stroke: var(--r
 .legend i { display: inline-block; width: 14px; height: 3px; margin-right: 6px; vertical-align: middle; }
 .key.c0 { background: var(--c0); } .key.c1 { background: var(--c1); } .key.c2 { background: var(--c2); }
 .key.c3 { background: var(--c3); } .key.c4 { background: var(--c4); } .key.c5 { background: var(--c5); }
+@media (max-width: 600px) { main { padding: 16px 10px 48px; } section { padding: 12px; }
+  .tick { font-size: 19px; } .name { display: none; } .line { stroke-width: 3; } .tile { flex-basis: 130px; } }
 @media print { section { break-inside: avoid; } }
 """
 
@@ -73,6 +77,16 @@ class Section:
     @property
     def anchor(self) -> str:
         return "".join(sign if sign.isalnum() else "-" for sign in self.title.lower())
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A large value with its name below, and what became of it."""
+
+    name: str
+    value: str
+    change: str = ""
+    kind: str = ""  # up, down or quiet: the colour of the change
 
 
 def page(title: str, subtitle: str, sections: Iterable[Section]) -> str:
@@ -130,9 +144,14 @@ def folded(title: str, body: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{body}</details>" if body else ""
 
 
-def tiles(items: Sequence[tuple[str, str]]) -> str:
+def tiles(items: Sequence[Tile]) -> str:
     """Large values with small names below."""
-    shown = [f"<b>{escape(value)}</b><span>{escape(name)}</span>" for name, value in items]
+    shown = [
+        f"<b>{escape(one.value)}</b>"
+        + (f'<p class="{one.kind}">{escape(one.change)}</p>' if one.change else "")
+        + f"<span>{escape(one.name)}</span>"
+        for one in items
+    ]
     return '<div class="tiles">' + "".join(f'<div class="tile">{one}</div>' for one in shown) + "</div>"
 
 

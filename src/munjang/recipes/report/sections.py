@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from munjang.recipes.report.facts import Facts
-from munjang.recipes.report.page import Section, folded, heading, paragraph, table, tiles
+from munjang.recipes.report.page import Section, Tile, folded, heading, paragraph, table, tiles
 from munjang.recipes.report.svg import Series, line_chart, smoothed
 
 _PARTS = {"dev": "development: chose the model", "test": "test: reports"}
@@ -18,14 +18,16 @@ _POLICIES = {
 
 
 def summary(facts: Facts) -> Section:
-    """The few numbers that people look for first."""
+    """Whether it worked, and the few numbers that people look for first."""
     result, record = facts.result, facts.record
-    items = [(f"{one['name']}: {one['main']}", hundred(one["values"][one["main"]])) for one in record["test"][:3]]
-    if not items:
-        items = [
-            (f"{one['name']}: {one['main']} (dev)", hundred(one["values"][one["main"]])) for one in record["dev"][:3]
-        ]
-    items += [("steps", f"{result['steps']:,}"), ("training time", duration(result["seconds"]))]
+    part = "test" if record["test"] else "dev"
+    compared = [
+        (after, before, _doubt(facts, after, before, part))
+        for after, before in zip(record[part][:3], facts.before(part)[:3], strict=True)
+    ]
+    items = [_score_tile(after, before, part, doubt) for after, before, doubt in compared]
+    items += [Tile("steps", f"{result['steps']:,}"), Tile("training time", duration(result["seconds"]))]
+    said = "".join(_verdict(*one) for one in compared) + _loss_told(facts)
     notes = "".join(paragraph(note, "warn") for note in record["notes"])
     how = [f"{task['name']} ({task['rows']:,} rows, {task['objective']})" for task in facts.config["tasks"]]
     told = paragraph("Trained on " + "; ".join(how) + ".")
@@ -35,16 +37,76 @@ def summary(facts: Facts) -> Section:
             f"The model is that of step {best['step']:,}, where {best['metric']} was {hundred(best['value'])}"
             + (", after which patience ran out." if result["stopped_early"] else ".")
         )
-    return Section("Summary", tiles(items) + told + notes)
+    return Section("Summary", tiles(items) + said + told + notes)
+
+
+def _score_tile(after: Mapping[str, Any], before: Mapping[str, Any] | None, part: str, doubt: str) -> Tile:
+    main = after["main"]
+    name = f"{after['name']}{'' if part == 'test' else ' (dev)'}: {main} x 100"
+    if before is None:
+        return Tile(name, hundred(after["values"][main]))
+    change = 100 * (after["values"][main] - before["values"][main])
+    small = f"{change:+.2f}, was {hundred(before['values'][main])}"
+    return Tile(name, hundred(after["values"][main]), small, "down" if change <= 0 else "quiet" if doubt else "up")
+
+
+def _verdict(after: Mapping[str, Any], before: Mapping[str, Any] | None, doubt: str) -> str:
+    """One sentence: better or not, and what speaks against believing it."""
+    if before is None:
+        return ""
+    main = after["main"]
+    old, new = before["values"][main], after["values"][main]
+    if new <= old:
+        return ""  # a note says it already
+    rose = f"{main} rose from {hundred(old)} to {hundred(new)}"
+    if doubt:
+        return paragraph(f"{after['name']}: {rose}, but {doubt}.")
+    return paragraph(f"Training helped on {after['name']}: {rose}.", "good")
+
+
+def _doubt(facts: Facts, after: Mapping[str, Any], before: Mapping[str, Any] | None, part: str) -> str:
+    """Why a better score may not mean a better model; empty where nothing is known against it."""
+    if before is None:
+        return ""
+    reasons = []
+    if part == "dev":
+        reasons.append("this set chose the model, so its score is optimistic")
+    bounds = after["intervals"].get(after["main"])
+    if bounds and bounds[0] <= before["values"][after["main"]] <= bounds[1]:
+        told = f"{hundred(bounds[0])} to {hundred(bounds[1])}"
+        reasons.append(f"the old value lies inside the 95 % interval of the new one ({told}): this may be chance")
+    leaked = facts.record["leakage"]
+    for one in leaked["sets"] if leaked and leaked["policy"] == "report" else []:
+        if one["name"] == after["name"] and one["role"] == part and one["normalised"]["some"]:
+            share = _part(one["normalised"]["some"], one["rows"])
+            reasons.append(f"{share} of its rows share a sentence with the training data")
+    return "; and ".join(reasons)
+
+
+def _loss_told(facts: Facts) -> str:
+    """Whether the loss fell: its mean over the first and over the last steps of every task."""
+    told = []
+    for task in dict.fromkeys(entry["task"] for entry in facts.steps):
+        values = [entry["loss"] for entry in facts.steps if entry["task"] == task]
+        some = max(1, len(values) // 10)
+        first, last = sum(values[:some]) / some, sum(values[-some:]) / some
+        if len(values) > 1:
+            told.append(f"{task}: {first:.4g} at first, {last:.4g} at last")
+    return paragraph("Loss of " + "; ".join(told) + ".") if told else ""
 
 
 def scores(facts: Facts) -> Section:
     """Every score, and which part its set had."""
     record = facts.record
-    rows = [_score_row(one, "test") for one in record["test"]]
-    rows += [_score_row(one, "test") for one in record["truncated"]]
-    rows += [_score_row(one, "dev") for one in record["dev"]]
-    body = table(("Set", "Part", "Metric", "x 100", "95 % interval", "Rows"), rows, right=(3, 5))
+    rows = [_score_row(one, "test", old) for one, old in zip(record["test"], facts.before("test"), strict=True)]
+    rows += [_score_row(one, "test", None) for one in record["truncated"]]
+    rows += [_score_row(one, "dev", old) for one, old in zip(record["dev"], facts.before("dev"), strict=True)]
+    header = ("Set", "Metric", "Before", "After", "Change", "95 % interval", "Rows", "Part")
+    told = "Times 100. Before: the same model, not yet trained."
+    if record.get("before") and None in (*facts.before("dev"), *facts.before("test")):
+        told += " Nothing stands there where the measure needs a classifier that the training made."
+    body = paragraph(told, "quiet") if rows else ""
+    body += table(header, rows, right=(2, 3, 4, 5, 6))
     for one in (*record["test"], *record["dev"]):
         others = [(name, metric(name, value)) for name, value in one["values"].items() if name != one["main"]]
         body += folded(f"{one['name']}, other metrics", table(("Metric", "Value"), others, right=(1,)))
@@ -88,14 +150,17 @@ def _metrics(facts: Facts) -> str:
     if not entries or best is None:
         return ""
     wanted = {one["name"]: one["main"] for one in facts.record["dev"]}
+    before = {one["name"]: one for one in facts.before("dev") if one is not None}
     series = []
     for colour, (name, main) in enumerate(wanted.items()):
-        points = [
+        points = [(0, 100 * before[name]["values"][main])] if name in before else []
+        points += [
             (entry["step"], 100 * entry["evaluation"][name][main]) for entry in entries if name in entry["evaluation"]
         ]
         marked = best["step"] if best["metric"].startswith(f"{name}/") else None
         series.append(Series(f"{name}, {main}", points, colour=colour, marked=marked))
-    return heading("Development metric (chose the model)") + line_chart(series, x_name="step", y_name="x 100")
+    title = "Development metric (chose the model; step 0 is before training)" if before else ""
+    return heading(title or "Development metric (chose the model)") + line_chart(series, x_name="step", y_name="x 100")
 
 
 def leakage(facts: Facts) -> Section:
@@ -163,7 +228,12 @@ def mistakes(facts: Facts) -> Section:
     found = facts.record["mistakes"]
     if not found["rows"]:
         return Section("Largest errors", "")
-    body = paragraph(f"Of {found['set']}, the worst first. Scores are compared by their place among all rows.", "quiet")
+    how = (
+        "Off by: 1 less the probability that the model gives the right label."
+        if isinstance(found["rows"][0]["gold"], str)
+        else "Scores are compared by their place among all rows; above 0 the model says 'more alike' than people did."
+    )
+    body = paragraph(f"Of {found['set']}, the worst first. {how}", "quiet")
     rows = [
         (
             *[str(text) for text in one["texts"]],
@@ -217,16 +287,19 @@ def settings(facts: Facts) -> Section:
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def _score_row(one: Mapping[str, Any], part: str) -> Sequence[object]:
+def _score_row(one: Mapping[str, Any], part: str, before: Mapping[str, Any] | None) -> Sequence[object]:
+    old, new = None if before is None else before["values"][one["main"]], one["values"][one["main"]]
     bounds = one["intervals"].get(one["main"])
     shown_bounds = f"{hundred(bounds[0])} to {hundred(bounds[1])}" if bounds else ""
     return (
         one["name"],
-        _PARTS[part],
         one["main"],
-        hundred(one["values"][one["main"]]),
+        "" if old is None else hundred(old),
+        hundred(new),
+        "" if old is None else f"{100 * (new - old):+.2f}",
         shown_bounds,
         f"{one['rows']:,}",
+        _PARTS[part],
     )
 
 

@@ -88,15 +88,17 @@ class _Scale:
     high_x: float
     low_y: float
     high_y: float
+    whole: bool = False  # steps: there is nothing between 1 and 2
 
     @classmethod
     def of(cls, points: Sequence[Point]) -> _Scale:
         xs, ys = [x for x, _ in points], [y for _, y in points]
         low_x, high_x, low_y, high_y = min(xs), max(xs), min(ys), max(ys)
         space = 0.05 * (high_y - low_y) or max(abs(high_y) * 0.05, 1e-12)
+        whole = all(float(x).is_integer() for x in xs)
         if high_x == low_x:
             low_x, high_x = low_x - 0.5, high_x + 0.5
-        return cls(low_x, high_x, low_y - space, high_y + space)
+        return cls(low_x, high_x, low_y - space, high_y + space, whole)
 
     def x(self, value: float) -> float:
         return _LEFT + (value - self.low_x) / (self.high_x - self.low_x) * (_WIDTH - _LEFT - _RIGHT)
@@ -112,7 +114,7 @@ def _grid(scale: _Scale, x_name: str, y_name: str) -> list[str]:
         y = scale.y(value)
         found.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         found.append(f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>')
-    for value in ticks(scale.low_x, scale.high_x, 8):
+    for value in (tick for tick in ticks(scale.low_x, scale.high_x, 8) if float(tick).is_integer() or not scale.whole):
         x = scale.x(value)
         found.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
         found.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{number(value)}</text>')
