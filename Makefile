@@ -26,10 +26,10 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+	$(BIN)/python -m pytest -q -m "not slow and not gpu" -n 2 --dist loadfile
 
 test-all: $(STAMP)
-	MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q
+	MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff check .
