@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _some_of(known: Sequence[str]):  # type: ignore[no-untyped-def]
+def _some_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     def parse(value: str) -> tuple[str, ...]:
         names = tuple(name for name in value.split(",") if name)
         if not names or set(names) - set(known):

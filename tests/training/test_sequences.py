@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from munjang.nn.packed import Packed, to_packed
 from munjang.text.tokenizer import Tokens
-from munjang.training.filling import LONGEST_FILLER, pack_filled, shape_of
+from munjang.training.filling import LONGEST_FILLER, filled, pack_filled, shape_of
 from munjang.training.graphs import as_packed, flat_inputs
 from munjang.training.sequences import Sequences
 from munjang.training.trainee import joined
@@ -132,6 +132,18 @@ def test_a_round_shape_has_room_for_short_fillers(count: int, longest: int) -> N
 def test_there_are_few_shapes() -> None:
     shapes = {shape_of(32, count, 64).tokens for count in range(1000, 2000)}
     assert len(shapes) < 20
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
+def test_the_filling_fills(sizes: list[int]) -> None:
+    """Whatever is missing: to the last token, in sequences that are neither empty nor long."""
+    sequences = Sequences([tokens(sizes, 0)])
+    rows = np.arange(len(sizes))
+    shape = shape_of(len(rows), sequences.count(rows), sequences.longest_of(rows))
+    ids, lengths, _ = filled(sequences, rows, shape)
+    assert len(ids) == int(lengths.sum()) == shape.tokens
+    assert lengths[: len(sizes)].tolist() == sizes
+    assert 1 <= lengths[len(sizes) :].min() <= lengths[len(sizes) :].max() <= LONGEST_FILLER
 
 
 @pytest.mark.parametrize("segments", [False, True])

@@ -65,9 +65,11 @@ def source_of(examples: Examples, batch_size: int, *, unique_texts: bool) -> Sou
 def text_numbers(examples: Examples) -> Array:
     """A number for every text, the same for the same text: int64 [n, columns]."""
     numbers: dict[str, int] = {}
-    columns = [[numbers.setdefault(" ".join(text.split()).casefold(), len(numbers)) for text in column]
-               for column in examples.columns.values()]  # fmt: skip
-    return np.array(columns, np.int64).T
+
+    def number(text: str) -> int:
+        return numbers.setdefault(" ".join(text.split()).casefold(), len(numbers))
+
+    return np.array([[number(text) for text in column] for column in examples.columns.values()], np.int64).T
 
 
 def steps_per_epoch(sources: Sequence[Source]) -> int:

@@ -1,8 +1,9 @@
 """Round shapes: the rows of a step filled up to a round number of tokens with short sequences that nobody looks at.
 
-Recorded steps (`graphs.py`) have fixed shapes, and packed batches have any number of tokens; filled up (6 % more tokens
-on average), there are few shapes. A step that could be recorded but is not yet is filled up too: dropout draws by
-shape, so that both see the same, and a resumed run, which records other steps than an unbroken one, goes the same way.
+Recorded steps (`graphs.py`) have fixed shapes, and packed batches have any number of tokens; filled up (a few percent
+more tokens, more of them in small batches), there are few shapes. A step that could be recorded but is not yet is
+filled up too: dropout draws by shape, so that both see the same, and a resumed run, which records other steps than an
+unbroken one, goes the same way.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from munjang.training.stepping import Stepper, default_budget, work_of
 from munjang.training.trainee import Model, Trainee
 from munjang.training.updates import Updates
 
-_PATIENCE = 2.0  # seconds without a word
+_SILENCE = 2.0  # seconds at most without a word
 
 
 def train(
@@ -158,7 +158,7 @@ class _Run:
             self._step(number, rows)
             look = state.step % self.settings.log_every == 0 or state.step == self.steps
             # A slow machine is heard from before so many steps are done.
-            look |= self.processes.count == 1 and time.perf_counter() - began > _PATIENCE
+            look |= self.processes.count == 1 and time.perf_counter() - began > _SILENCE
             due = self._evaluation_due()
             save = self._saving_due(due)
             # Of several processes, all look after the same steps, whenever a signal reaches each.

@@ -70,11 +70,14 @@ def work_of(examples: Examples, objective: Objective, trainee: Trainee, *, weigh
 
 
 def default_budget(device: torch.device, parameters: int) -> int:
-    """Tokens at a time that surely fit: a third of the memory, at about what a layer keeps for the backward pass."""
+    """Tokens at a time that should fit: a third of the memory, by a generous guess of what a token takes.
+
+    What does not fit all the same is halved on the way.
+    """
     if device.type != "cuda":
         return 16_384
     memory = torch.cuda.get_device_properties(device).total_memory
-    per_token = 400_000 if parameters < 50_000_000 else 2_500_000  # bytes, measured for 6 x 384 and 12 x 768
+    per_token = 400_000 if parameters < 50_000_000 else 2_500_000  # bytes; guesses, not measured
     return max(4096, min(262_144, memory // 3 // per_token))
 
 
