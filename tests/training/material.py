@@ -69,9 +69,29 @@ def classified(count: int = 12, *, name: str = "our topics") -> Examples:
     return Examples(name, "classified", {"text": sentences(count, 9)}, np.arange(count) % 3, ("a", "b", "c"))
 
 
-def taught(dimension: int, count: int = 12, *, name: str = "our teacher") -> Examples:
+def taught(dimension: int, count: int = 12, *, translations: int = 0, name: str = "our teacher") -> Examples:
+    """Texts, as many others beside each (which stand for its translations), and vectors."""
     vectors = np.random.default_rng(2).normal(size=(count, dimension)).astype(np.float32)
-    return Examples(name, "taught", {"text": sentences(count, 10)}, vectors)
+    names = ["text", "translation", *(f"translation_{i}" for i in range(2, translations + 1))][: 1 + translations]
+    return Examples(name, "taught", {name: sentences(count, 10 + i) for i, name in enumerate(names)}, vectors)
+
+
+def plain(count: int = 12, *, translated: bool = False, name: str = "our texts") -> Examples:
+    columns = {"text": sentences(count, 13)} | ({"translation": sentences(count, 14)} if translated else {})
+    return Examples(name, "plain", columns)
+
+
+def telling(count: int = 64, *, translated: bool = False, name: str = "our riddles") -> Examples:
+    """Plain texts of which a hidden word can be told by the others: each word thrice, or two languages word by word."""
+    en = ["man", "woman", "child", "friend", "reads", "sleeps", "guitar", "noodles"]
+    ko = ["남자가", "여자는", "아이들이", "개가", "잔다", "친다", "기타를", "국수를"]
+    drawn = np.random.default_rng(4).integers(0, len(en), (count, 3)).tolist()
+    if not translated:
+        return Examples(name, "plain", {"text": [f"{en[i]} {ko[i]} {en[i]}" for i, _, _ in drawn]})
+    columns = {"text": en, "translation": ko}
+    return Examples(
+        name, "plain", {role: [" ".join(words[i] for i in row) for row in drawn] for role, words in columns.items()}
+    )
 
 
 def ranked(queries: int = 5, *, name: str = "our rankings") -> Examples:
@@ -183,6 +203,12 @@ class Job:
     out: str | None = None  # where each process writes its weights and losses
 
 
+TEACHERS = (
+    objectives.Teaching(16, mse=0.5, cosine=1.0, contrastive=0.2, relational=0.3),
+    objectives.Teaching(5, mse=0.0, relational=1.0),
+)
+
+
 def task(name: str, rows: int = 13) -> Task:
     """A task of a bi-encoder by its name."""
     return {
@@ -190,6 +216,8 @@ def task(name: str, rows: int = 13) -> Task:
         "cosine": lambda: Task(scored(rows), objectives.CosineMse()),
         "cosent": lambda: Task(scored(rows), objectives.CoSent()),
         "ranking": lambda: Task(pairs(rows, negatives=1), objectives.Ranking()),
+        "distil": lambda: Task(taught(16 + 5, rows, translations=1), objectives.Distil(TEACHERS)),
+        "masked": lambda: Task(plain(rows, translated=True), objectives.MaskedWords(0.3)),
     }[name]()
 
 

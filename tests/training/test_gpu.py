@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from munjang.training.graphs import StepGraphs
 from munjang.training.log import read_log
 from munjang.training.stepping import Stepper
 from munjang.training.trainee import Trainee
-from training.material import NLI, labelled, pairs, scored, sentences, tiny_parts, weights
+from training.material import NLI, labelled, pairs, plain, scored, sentences, taught, telling, tiny_parts, weights
 
 pytestmark = pytest.mark.gpu
 
@@ -39,11 +40,18 @@ def cross(labels: Any) -> CrossEncoder:
     return CrossEncoder.from_body(tiny_parts(WIDTH), labels, device="cuda")
 
 
+TEACHERS = (
+    objectives.Teaching(WIDTH, mse=0.5, cosine=1.0, contrastive=0.2, relational=0.3),
+    objectives.Teaching(5, mse=0.0, relational=1.0),
+)
+
 CASES: dict[str, Any] = {
     "ranking": lambda: (bi(), Task(pairs(32, negatives=1), objectives.Ranking())),
     "cosent": lambda: (bi(), Task(scored(32), objectives.CoSent())),
     "softmax": lambda: (bi(), Task(labelled(32), objectives.Softmax())),
     "matryoshka": lambda: (bi(), Task(pairs(32), objectives.Matryoshka(objectives.Ranking(), (64, 16)))),
+    "distil": lambda: (bi(), Task(taught(WIDTH + 5, 32, translations=1), objectives.Distil(TEACHERS))),
+    "distil row by row": lambda: (bi(), Task(taught(WIDTH, 32), objectives.Distil([objectives.Teaching(WIDTH)]))),
     "cross score": lambda: (cross(1), Task(scored(32), objectives.CrossScore())),
     "cross entropy": lambda: (cross(NLI), Task(labelled(32), objectives.CrossEntropy())),
 }
@@ -181,3 +189,38 @@ def test_afterwards_the_model_is_on_the_gpu_again(tmp_path: Path) -> None:
     assert result.peak_memory > 0
     loaded = munjang.load(tmp_path / "model", device="cuda")
     assert np.allclose(loaded.encode(sentences(5)), model.encode(sentences(5)), atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_targets_that_stay_on_the_host(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors in a file, sent row by row: not recorded, the same losses."""
+    data = taught(WIDTH + 5, 32, translations=1)
+    assert data.targets is not None
+    np.save(tmp_path / "vectors.npy", data.targets.astype(dtype))
+    mapped = replace(data, targets=np.load(tmp_path / "vectors.npy", mmap_mode="r"))
+    settings = TrainingSettings(**SETTINGS, precision="bfloat16")
+    train(bi(), [Task(mapped, objectives.Distil(TEACHERS))], settings, folder=tmp_path / "near")
+    monkeypatch.setattr("munjang.training.stepping._ON_DEVICE", 0)
+    train(bi(), [Task(mapped, objectives.Distil(TEACHERS))], settings, folder=tmp_path / "far")
+    assert losses(tmp_path / "far") == pytest.approx(losses(tmp_path / "near"), rel=0.03, abs=0.02)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_hidden_words_are_found(precision: Any, tmp_path: Path) -> None:
+    """The tied table's gradient reaches the float32 weights from the computing copy: the loss falls."""
+    model = bi()
+    before = weights(model)
+    settings = TrainingSettings(max_steps=150, batch_size=32, learning_rate=1e-2, dropout=0.0, precision=precision)
+    train(model, [Task(telling(), objectives.MaskedWords(0.25))], settings, folder=tmp_path)
+    found = losses(tmp_path)
+    assert np.isfinite(found).all()
+    assert np.mean(found[-10:]) < 0.5 * np.log(16)  # guessing has log 16
+    after = weights(model)
+    assert not torch.equal(after["body.embeddings.word.weight"], before["body.embeddings.word.weight"])
+
+
+def test_hidden_words_in_half_precision_learn_as_in_full(tmp_path: Path) -> None:
+    for precision in ("float32", "bfloat16"):
+        settings = TrainingSettings(**SETTINGS, precision=precision)  # type: ignore[arg-type]
+        train(bi(), [Task(plain(32), objectives.MaskedWords())], settings, folder=tmp_path / precision)
+    assert losses(tmp_path / "bfloat16") == pytest.approx(losses(tmp_path / "float32"), rel=0.05, abs=0.05)

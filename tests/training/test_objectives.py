@@ -22,6 +22,7 @@ from training.material import (
     cross,
     labelled,
     pairs,
+    plain,
     ranked,
     same,
     scored,
@@ -86,6 +87,7 @@ DATA: dict[str, Callable[[], Examples]] = {
     "classified": classified,
     "ranked": ranked,
     "taught": lambda: taught(16),
+    "plain": plain,
 }
 FITS: dict[type[Objective], tuple[str, ...]] = {
     objectives.Softmax: ("labelled",),
@@ -96,6 +98,7 @@ FITS: dict[type[Objective], tuple[str, ...]] = {
     objectives.BatchTriplets: ("classified",),
     objectives.Ranking: ("pairs",),
     objectives.Mse: ("taught",),
+    objectives.MaskedWords: ("plain",),
     objectives.MarginMse: ("pairs",),
     objectives.Kl: ("pairs",),
     objectives.CrossEntropy: ("labelled",),

@@ -50,6 +50,16 @@ BI: dict[str, Callable[[], tuple[Objective, Examples]]] = {
     "ranking symmetric with negatives": lambda: (objectives.Ranking(symmetric=True), pairs(negatives=2)),
     "ranking guided": lambda: (objectives.Ranking(guide=GUIDE), pairs(negatives=1)),
     "mse": lambda: (objectives.Mse(), material.taught(WIDTH)),
+    "mse of translations": lambda: (objectives.Mse(), material.taught(WIDTH, translations=2)),
+    "distil": lambda: (objectives.Distil(material.TEACHERS), material.taught(WIDTH + 5, translations=1)),
+    "distil row by row": lambda: (
+        objectives.Distil([objectives.Teaching(WIDTH, cosine=0.5)]),
+        material.taught(WIDTH, translations=1),
+    ),
+    "margin mse of cosines": lambda: (
+        objectives.MarginMse(similarity="cosine", scale=3.0),
+        pairs(negatives=2, taught=True),
+    ),
     "margin mse": lambda: (objectives.MarginMse(), pairs(negatives=2, taught=True)),
     "kl": lambda: (objectives.Kl(), pairs(negatives=2, taught=True)),
     "matryoshka ranking": lambda: (objectives.Matryoshka(objectives.Ranking(), (16, 8, 4)), pairs(negatives=1)),
@@ -327,7 +337,7 @@ def test_a_larger_budget_may_be_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
 # --- round shapes ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["ranking", "cosine", "cross score", "cross lambda"])
+@pytest.mark.parametrize("name", ["ranking", "cosine", "distil", "cross score", "cross lambda"])
 def test_filling_up_changes_nothing_else(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that could be recorded are filled up to a round shape, and give the same gradient."""
     with monkeypatch.context() as patch:

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from munjang.cli import encode, evaluate, info, negatives, report, reproduce, score, similarity, train
+from munjang.cli import augment, distill, encode, evaluate, info, negatives, report, reproduce, score, similarity, train
 from munjang.cli.progress import Reporter
 from munjang.errors import MunjangError, MunjangWarning
 
@@ -32,6 +32,8 @@ examples:
   munjang score --query "환불은 어떻게 하나요?" --documents faq.txt --model RERANKER
   munjang train sts --model MODEL --train korsts --dev korsts --test korsts --data DIR --output runs/sts
   munjang train chain nli,sts --model MODEL --train nli=klue-nli --train sts=klue-sts --data DIR --output runs/chain
+  munjang augment --model MODEL --gold few.tsv --domain sentences.txt --dev dev.tsv --output runs/augmented
+  munjang distill --teacher MODEL --parallel talks.tsv --vocabulary 32000 --output runs/bilingual
   munjang evaluate MODEL OTHER --suite korean --data DIR
   munjang info MODEL
 
@@ -76,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (encode, similarity, score, train, evaluate, negatives, report, reproduce, info):
+    for command in (encode, similarity, score, train, augment, distill, evaluate, negatives, report, reproduce, info):
         command.add(commands, common)
     return parser
 

@@ -11,6 +11,7 @@ _EXAMPLES = """\
 examples:
   munjang report runs/sts             writes runs/sts/report.html
   munjang report runs/chain           writes the report of every stage, and index.html over them
+  munjang report runs/augmented       the same, of `munjang augment`
 """
 
 
@@ -30,10 +31,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Write, and say where."""
-    from munjang.recipes import write_overview, write_report
+    from munjang.recipes import write_augmented_report, write_overview, write_report
+    from munjang.recipes.augmented.report import training_folders
+    from munjang.recipes.distilling.report import is_distillation, write_page
     from munjang.recipes.report.facts import stage_folders
 
     del reporter  # the paths are the result
+    if is_distillation(Path(args.folder)):
+        print(write_page(args.folder))
+        return
+    trainings = training_folders(Path(args.folder))
+    for training in trainings:
+        write_report(training)
+    if trainings:
+        print(write_augmented_report(args.folder))
+        return
     stages = stage_folders(Path(args.folder))
     for stage in stages:
         write_report(stage)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from munjang.cli.options import positive
 from munjang.cli.progress import Reporter
+from munjang.errors import InputError
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
@@ -18,6 +19,10 @@ _STUDIES = {
     "sbert-transfer": "NLI, STS, NLI then STS; bi- and cross-encoder (table 2)",
     "sbert-table1": "without STS data, on STS12 to STS16 and STSb (table 1)",
 }
+_AUGMENTATION = {
+    "augmented-few": "Augmented SBERT, 1,000 labelled pairs of KorSTS: which silver pairs help",
+    "augmented-none": "Augmented SBERT, no labelled pairs of KLUE-STS, KorSTS as the public set",
+}
 _EXAMPLES = """\
 examples:
   munjang reproduce sbert-ablation --model MODEL --data DIR --seeds 0,1,2 --output results.json
@@ -25,6 +30,7 @@ examples:
   munjang reproduce sbert-transfer --model MODEL --data DIR --batch-size 16 --output results.json
   munjang reproduce sbert-transfer --model MODEL --data DIR --language korean --random --output results.json
   munjang reproduce page results.json --write docs/reproduction.md
+  munjang reproduce augmented-few --model MODEL --data DIR --seeds 0,1,2 --output runs/few
 
 The results are kept trial by trial: the same command again runs only what is missing.
 """
@@ -44,6 +50,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     studies = parser.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
     for name, what in _STUDIES.items():
         _add_study(studies.add_parser(name, parents=[common], help=what, description=what), name)
+    for name, what in _AUGMENTATION.items():
+        _add_augmentation(studies.add_parser(name, parents=[common], help=what, description=what), name)
     page = studies.add_parser("page", parents=[common], help="results as tables, into a page")
     page.add_argument("results", metavar="RESULTS", help="file that an experiment wrote")
     page.add_argument("--write", type=Path, metavar="PAGE", help="replace the generated part of this Markdown page")
@@ -72,6 +80,56 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
     training.add_argument("--precision", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     training.add_argument("--rows", type=positive, metavar="N", help="train on so many rows only: for trying out")
     parser.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
+
+
+def _add_augmentation(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.set_defaults(run=run_augmentation, study=name)
+    parser.add_argument("--model", required=True, metavar="M", help="folder of the bi-encoder that is trained")
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of the public data sets")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder of all runs and results.json")
+    parser.add_argument("--seeds", type=_numbers, default=(0, 1, 2), metavar="A,B", help="default 0,1,2")
+    parser.add_argument("--strategies", metavar="A,B", help="some of the rows: semantic,BM25,random,KDE (all)")
+    parser.add_argument("--top-k", type=positive, default=5, metavar="N", help="neighbours of every sentence (5)")
+    parser.add_argument("--cross-model", metavar="M", help="what the cross-encoder is trained from (the body of M)")
+    parser.add_argument("--pretrain", action="store_true", help="as in munjang augment")
+    parser.add_argument("--objective", choices=["cosine", "cosent"], default="cosine", help="of the bi-encoder")
+    parser.add_argument("--mix", choices=["together", "then"], default="together", help="as in munjang augment")
+    for part, what in (("", "bi-encoder"), ("cross-", "cross-encoder")):
+        parser.add_argument(f"--{part}epochs", type=float, metavar="X", help=f"of the {what} (the recipe's)")
+        parser.add_argument(f"--{part}batch-size", type=positive, metavar="N", help=f"of the {what} (the recipe's)")
+        parser.add_argument(f"--{part}learning-rate", type=float, metavar="X", help=f"of the {what} (the recipe's)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
+
+
+def run_augmentation(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Compare the strategies of Augmented SBERT and print the table."""
+    from munjang.recipes.augmented.candidates import Candidates
+    from munjang.recipes.reproduce.augmentation import ROWS, AugmentSetup, augmentation_table
+    from munjang.recipes.reproduce.augmentation import run_augmentation as run_all
+
+    rows = tuple(ROWS) if args.strategies is None else tuple(part.strip() for part in args.strategies.split(","))
+    unknown = [row for row in rows if row not in ROWS]
+    if unknown:
+        raise InputError(f"--strategies must be of {', '.join(ROWS)}, got {', '.join(unknown)}")
+    changes = {part: _changes(args, part) for part in ("", "cross_")}
+    options = {
+        "cross_model": args.cross_model,
+        "pretrain": args.pretrain,
+        "objective": args.objective,
+        "mix": args.mix,
+        "bi_changes": changes[""],
+        "cross_changes": changes["cross_"],
+        "device": args.device,
+        "progress": True,
+    }
+    setup = AugmentSetup(args.seeds, rows, candidates=Candidates(top_k=args.top_k), options=options)
+    results = run_all(args.study, args.model, args.data, args.output, setup=setup, say=reporter.say)
+    print(augmentation_table(results))
+
+
+def _changes(args: argparse.Namespace, part: str) -> dict[str, object]:
+    found = {name: getattr(args, part + name) for name in ("epochs", "batch_size", "learning_rate")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def run(args: argparse.Namespace, reporter: Reporter) -> None:

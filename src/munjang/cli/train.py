@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
+from munjang.cli.settings import SETTINGS, Setting
 from munjang.cli.tables import shorten, table
 from munjang.cli.train_words import CHAIN, COLUMNS, EXAMPLES, HELP, ROWS
 from munjang.errors import InputError
@@ -21,45 +21,6 @@ if TYPE_CHECKING:
     from munjang.recipes import RecipeOptions, RecipeResult, SetOptions
 
 _ROLES = ("train", "dev", "test")
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """An option that is a field of TrainingSettings."""
-
-    flag: str
-    field: str
-    type: Callable[[str], object]
-    help: str
-    choices: tuple[str, ...] | None = None
-
-
-_SETTINGS = (
-    _Setting("--epochs", "epochs", float, "passes over the data"),
-    _Setting("--max-steps", "max_steps", positive, "stop after so many steps; wins over --epochs"),
-    _Setting("--batch-size", "batch_size", positive, "rows (of ranked data: queries) in a step"),
-    _Setting("--learning-rate", "learning_rate", float, "highest learning rate"),
-    _Setting("--embedding-rate", "embedding_rate", float, "learning rate of the embedding tables"),
-    _Setting("--head-rate", "head_rate", float, "learning rate of new heads"),
-    _Setting("--warm-up", "warm_up", float, "share of the steps (0.1), or steps from 1 on"),
-    _Setting("--schedule", "schedule", str, "of the learning rate (linear)", ("linear", "cosine", "constant")),
-    _Setting("--weight-decay", "weight_decay", float, "of AdamW (0.01)"),
-    _Setting("--max-grad-norm", "max_grad_norm", float, "clip gradients to this norm (1)"),
-    _Setting("--dropout", "dropout", float, "instead of the model's own"),
-    _Setting("--precision", "precision", str, "auto: bfloat16 on GPUs that have it, else float32",
-             ("auto", "float32", "bfloat16", "float16")),
-    _Setting("--token-budget", "token_budget", positive, "tokens on the device at a time (by its memory)"),
-    _Setting("--sampling", "sampling", str, "how several sets share the steps (proportional)",
-             ("proportional", "round_robin", "temperature")),
-    _Setting("--temperature", "temperature", float, "of --sampling temperature (2)"),
-    _Setting("--ema", "ema", float, "decay of an average of the weights, which is then saved, such as 0.999"),
-    _Setting("--eval-every", "evaluate_every", positive, "steps between evaluations (an epoch; 4 in short runs)"),
-    _Setting("--save-every", "save_every", positive, "steps between checkpoints (at every evaluation)"),
-    _Setting("--keep-checkpoints", "keep_checkpoints", positive, "how many (2)"),
-    _Setting("--patience", "patience", positive, "stop after so many evaluations without a better score"),
-    _Setting("--metric", "metric", str, "SET/metric that chooses the model (the first development set's)"),
-    _Setting("--log-every", "log_every", positive, "steps between looks at the loss (10)"),
-)  # fmt: skip
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -164,7 +125,7 @@ def _add_settings(parser: argparse.ArgumentParser, name: RecipeName | None) -> N
         rates = ", ".join(f"{default.learning_rates[size]:g} {size}" for size in SIZES)
         known = {"epochs": f"{default.epochs:g}", "batch_size": str(default.batch_size), "warm_up": "0.1"}
         known["learning_rate"] = rates
-    for setting in _SETTINGS:
+    for setting in SETTINGS:
         told = f"{setting.help} ({known[setting.field]})" if setting.field in known else setting.help
         if name is None:
             group.add_argument(setting.flag, dest=setting.field, action="append", metavar="[STAGE=]V", help=told)
@@ -182,7 +143,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """One recipe."""
     from munjang import recipes
 
-    changes = {one.field: getattr(args, one.field) for one in _SETTINGS if getattr(args, one.field) is not None}
+    changes = {one.field: getattr(args, one.field) for one in SETTINGS if getattr(args, one.field) is not None}
     options = _options(args, changes, args.objective)
     call = getattr(recipes, args.recipe)
     result = call(_model(args), args.train, args.dev, args.test, options=options)
@@ -205,7 +166,7 @@ def run_chain(args: argparse.Namespace, reporter: Reporter) -> None:
         if not sets["train"]:
             args.usage_error(f"stage {own[0]} has no training set: --train {own[0]}=SET")
         changes = {}
-        for setting in _SETTINGS:
+        for setting in SETTINGS:
             value = _value_for(getattr(args, setting.field) or [], own)
             if value is not None:
                 changes[setting.field] = _parsed(setting, value, args)
@@ -332,14 +293,14 @@ def _check_keys(args: argparse.Namespace, keys: Sequence[Sequence[str]]) -> None
     """Every set must name a stage of the chain, and so must every value with a '='."""
     known = {key for own in keys for key in own}
     named = [value for role in _ROLES for value in getattr(args, role)]
-    others = [value for one in _SETTINGS for value in getattr(args, one.field) or [] if "=" in value]
+    others = [value for one in SETTINGS for value in getattr(args, one.field) or [] if "=" in value]
     for value in [*named, *others, *(value for value in args.objective if "=" in value)]:
         if value.partition("=")[0] not in known or "=" not in value:
             stages = ", ".join(own[0] for own in keys)
             args.usage_error(f"expected STAGE=VALUE with a stage of the chain ({stages}), got {value!r}")
 
 
-def _parsed(setting: _Setting, value: str, args: argparse.Namespace) -> object:
+def _parsed(setting: Setting, value: str, args: argparse.Namespace) -> object:
     try:
         found = setting.type(value)
     except (ValueError, argparse.ArgumentTypeError) as error:

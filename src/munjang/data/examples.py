@@ -11,11 +11,18 @@ later can rely on it: lengths, ranges, label ids, groups.
 | pairs      | anchor, positive[, negative, negative_2] | None, or float32 [n, columns - 1]: a teacher's scores     |
 | classified | text                                     | int64 [n], ids of `labels`                                |
 | ranked     | query, document                          | float32 [n] relevance; `groups` says which query          |
-| taught     | text                                     | float32 [n, d]: a teacher's vectors                       |
+| taught     | text[, translation, translation_2]       | float32 or float16 [n, d]: a teacher's vectors, which all |
+|            |                                          | texts of a row are to have                                |
+| plain      | text[, translation]                      | None                                                      |
+
+The vectors of a teacher may lie in a file and be larger than the memory: a `np.memmap`, also a read-only one, is
+checked block by block and stays where it is, as do rows of it that follow one another. Any other choice of its rows is
+a copy in memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -29,6 +36,8 @@ from munjang.data.kinds import Kind, check_columns, check_kind
 from munjang.data.normalise import same_key
 from munjang.data.reading import Reading
 from munjang.errors import InputError
+
+_BLOCK = 1 << 22  # values looked at at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,7 +112,7 @@ class Examples:
             self,
             name=self.name if name is None else name,
             columns={role: [texts[row] for row in places.tolist()] for role, texts in self.columns.items()},
-            targets=None if self.targets is None else self.targets[places],
+            targets=None if self.targets is None else _taken(self.targets, places),
             groups=None if self.groups is None else _renumbered(self.groups[places], self._called),
             reading=self.reading.taken(len(places), len(self)),
         )
@@ -161,7 +170,8 @@ class Examples:
         if self.targets.ndim == 1:
             values: list[object] = self.targets.tolist()
             return values
-        return [row.tobytes() for row in self.targets]
+        # Hashes: the vectors of a teacher may be larger than the memory.
+        return (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in self.targets)
 
     @property
     def _called(self) -> str:
@@ -169,9 +179,11 @@ class Examples:
 
     def _checked_targets(self) -> Array | None:
         if self.targets is None:
-            if self.kind != "pairs":
+            if self.kind not in ("pairs", "plain"):
                 raise InputError(f"{self._called}: examples of kind {self.kind!r} need targets, got None")
             return None
+        if self.kind == "plain":
+            raise InputError(f"{self._called}: of plain texts nothing is known, but targets were given")
         targets = _as_array(self.targets)
         wanted: tuple[int, ...] = (len(self),)
         if self.kind == "pairs":
@@ -186,9 +198,9 @@ class Examples:
             raise InputError(f"{self._called}: examples of kind {self.kind!r} have no labels, got {self.labels}")
         if targets.dtype.kind not in "fiu":
             raise InputError(f"{self._called}: targets must be numbers, got {targets.dtype}")
-        targets = targets.astype(np.float32, copy=False)
-        if not np.isfinite(targets).all():
-            raise InputError(f"{self._called}: targets must be finite; {_first_bad(~np.isfinite(targets))}")
+        if not (self.kind == "taught" and targets.dtype == np.float16):
+            targets = targets.astype(np.float32, copy=False)
+        _check_finite(targets, self._called)
         if self.kind == "scored" and len(self) and not (targets.min() >= 0 and targets.max() <= 1):
             raise InputError(
                 f"{self._called}: scores must be in 0..1, got {targets.min():g}..{targets.max():g}."
@@ -273,6 +285,31 @@ def _check_texts(texts: Sequence[object], where: str) -> None:
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"{where}: expected texts, got {type(text).__name__} in row {place}")
+
+
+def blocks_of(values: Array) -> Iterator[Array]:
+    """An array in blocks of rows, so that one that lies in a file is never in memory as a whole."""
+    rows = max(1, _BLOCK // max(1, int(np.prod(values.shape[1:]))))
+    return (values[at : at + rows] for at in range(0, len(values), rows))
+
+
+def _check_finite(targets: Array, called: str) -> None:
+    count, first, at = 0, -1, 0
+    for block in blocks_of(targets):
+        bad = ~np.isfinite(block)
+        if bad.any():
+            first = at + int(np.argwhere(bad)[0][0]) if first < 0 else first
+            count += int(bad.sum())
+        at += len(block)
+    if count:
+        raise InputError(f"{called}: targets must be finite; the first in row {first}, {count:,} in all")
+
+
+def _taken(targets: Array, places: Array) -> Array:
+    """Some rows; those that follow one another are a view, which leaves them in the file where they lie in one."""
+    if len(places) and targets.ndim == 2 and (np.diff(places) == 1).all():
+        return targets[int(places[0]) : int(places[-1]) + 1]
+    return targets[places]
 
 
 def _first_bad(bad: Array) -> str:

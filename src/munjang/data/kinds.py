@@ -14,10 +14,10 @@ from typing import Literal, get_args
 from munjang.data.columns import TEXT_COLUMNS, choose_column
 from munjang.errors import DataError, InputError
 
-Kind = Literal["scored", "labelled", "pairs", "classified", "ranked", "taught"]
+Kind = Literal["scored", "labelled", "pairs", "classified", "ranked", "taught", "plain"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-# kind -> the columns of texts that it has, in order (pairs may have negatives behind these)
+# kind -> the columns of texts that it has, in order
 TEXT_ROLES: dict[str, tuple[str, ...]] = {
     "scored": ("a", "b"),
     "labelled": ("a", "b"),
@@ -25,8 +25,15 @@ TEXT_ROLES: dict[str, tuple[str, ...]] = {
     "classified": ("text",),
     "ranked": ("query", "document"),
     "taught": ("text",),
+    "plain": ("text",),
 }
-# kind -> what is known about a row; the scores of a teacher over pairs may be absent
+# kind -> what the columns that may stand behind these are called (name, name_2, name_3...), and how many at most
+MORE_ROLES: dict[str, tuple[str, int | None]] = {
+    "pairs": ("negative", None),
+    "taught": ("translation", None),
+    "plain": ("translation", 1),
+}
+# kind -> what is known about a row; the scores of a teacher over pairs may be absent; of plain texts nothing is known
 TARGET_ROLES: dict[str, str] = {
     "scored": "score",
     "labelled": "label",
@@ -65,8 +72,10 @@ GUESSES: dict[str, tuple[str, ...]] = {
     "vector": ("vector", "embedding", "벡터"),
     "scores": (),  # only when named: a column of scores beside pairs may be anything
 }
-_NEGATIVE = re.compile(r"negative(_[2-9]|_[1-9][0-9]+)?")
-_NEGATIVE_GUESS = re.compile(r"(negative|neg|부정|오답)_?([0-9]*)")
+_MORE_GUESSES = {
+    "negative": re.compile(r"(negative|neg|부정|오답)_?([0-9]*)"),
+    "translation": re.compile(r"(translation|번역|번역문)_?([0-9]*)"),
+}
 
 
 @dataclass(frozen=True)
@@ -88,45 +97,67 @@ def check_kind(kind: str) -> None:
         raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
 
 
+def roles_of(kind: str) -> tuple[str, ...]:
+    """Every role that a row of this kind has for certain: its texts, and what is known of it."""
+    return (*TEXT_ROLES[kind], *([TARGET_ROLES[kind]] if kind in TARGET_ROLES else []))
+
+
 def check_columns(kind: str, names: Sequence[str]) -> None:
     """Raise unless these are the columns of texts that this kind has."""
     wanted = TEXT_ROLES[kind]
-    negatives = names[2:] if kind == "pairs" else ()
-    if tuple(names) == (*wanted, *negative_names(len(negatives))):
+    more, most = MORE_ROLES.get(kind, ("", 0))
+    behind = len(names) - len(wanted)
+    if tuple(names) == (*wanted, *numbered(more, behind)) and (most is None or behind <= most):
         return
-    more = " and then negative, negative_2, negative_3..." if kind == "pairs" else ""
-    raise InputError(f"examples of kind {kind!r} have the columns {', '.join(wanted)}{more}; got {', '.join(names)}")
+    raise InputError(
+        f"examples of kind {kind!r} have the columns {', '.join(wanted)}{_and_then(kind)}; got {', '.join(names)}"
+    )
+
+
+def numbered(name: str, count: int) -> list[str]:
+    """negative, negative_2, negative_3..."""
+    return [name if place == 1 else f"{name}_{place}" for place in range(1, count + 1)]
 
 
 def negative_names(count: int) -> list[str]:
-    """negative, negative_2, negative_3..."""
-    return ["negative" if place == 1 else f"negative_{place}" for place in range(1, count + 1)]
+    """The columns of so many negatives."""
+    return numbered("negative", count)
+
+
+def _and_then(kind: str) -> str:
+    """What an error says of the columns that may stand behind."""
+    name, most = MORE_ROLES.get(kind, ("", 0))
+    return "" if most == 0 else f" and then {name}" + ("" if most == 1 else f", {name}_2, {name}_3...")
 
 
 def choose_columns(names: Sequence[str], kind: Kind, given: Mapping[str, str | int] | None, where: str) -> Chosen:
     """The position of every role of this kind: as given, or else guessed."""
     given = given or {}
-    roles, target = TEXT_ROLES[kind], TARGET_ROLES[kind]
-    unknown = [role for role in given if role not in (*roles, target) and not _is_negative(kind, role)]
+    roles, target = TEXT_ROLES[kind], TARGET_ROLES.get(kind)
+    unknown = [role for role in given if role not in roles_of(kind) and not _is_more(kind, role)]
     if unknown:
-        more = ", negative, negative_2..." if kind == "pairs" else ""
         raise InputError(
-            f"columns of examples of kind {kind!r} are {', '.join((*roles, target))}{more}; got {', '.join(unknown)}"
+            f"columns of examples of kind {kind!r} are {', '.join(roles_of(kind))}{_and_then(kind)}; "
+            f"got {', '.join(unknown)}"
         )
     guessed: list[str] = []
     texts: dict[str, int] = {}
     for role in roles:
         texts[role] = _position(names, role, given, where, taken=texts, guessed=guessed)
-    if kind == "pairs":
-        texts.update(_negatives(names, given, where, taken=texts, guessed=guessed))
+    if kind in MORE_ROLES:
+        texts.update(_more(names, kind, given, where, taken=texts, guessed=guessed))
     place: int | None = None
-    if kind != "pairs" or target in given:
+    if target is not None and (kind != "pairs" or target in given):
         place = _position(names, target, given, where, taken=texts, guessed=guessed)
     return Chosen(texts, place, tuple(guessed))
 
 
-def _is_negative(kind: str, role: str) -> bool:
-    return kind == "pairs" and _NEGATIVE.fullmatch(role) is not None
+def _is_more(kind: str, role: str) -> bool:
+    """Whether a role is one of those behind: negative, negative_2..."""
+    if kind not in MORE_ROLES:
+        return False
+    name, most = MORE_ROLES[kind]
+    return role == name or (most != 1 and re.fullmatch(rf"{name}_([2-9]|[1-9][0-9]+)", role) is not None)
 
 
 def _position(
@@ -154,25 +185,32 @@ def _position(
     )
 
 
-def _negatives(
-    names: Sequence[str], given: Mapping[str, str | int], where: str, *, taken: Mapping[str, int], guessed: list[str]
+def _more(
+    names: Sequence[str],
+    kind: str,
+    given: Mapping[str, str | int],
+    where: str,
+    *,
+    taken: Mapping[str, int],
+    guessed: list[str],
 ) -> dict[str, int]:
-    """The named negatives; where nothing at all was named, every column that is called like one."""
-    named = sorted((role for role in given if _is_negative("pairs", role)), key=_negative_number)
+    """The named columns behind; where nothing at all was named, every column that is called like one."""
+    more, most = MORE_ROLES[kind]
+    named = sorted((role for role in given if _is_more(kind, role)), key=lambda role: _number(role, more))
     if named or given:
-        if named != negative_names(len(named)):
-            raise InputError(f"negatives are named negative, negative_2, negative_3... without gaps; got {named}")
+        if named != numbered(more, len(named)):
+            raise InputError(f"{more}s are named {more}, {more}_2, {more}_3... without gaps; got {named}")
         return {role: choose_column(names, given[role], where) for role in named}
     found = [
         (int(match.group(2) or 1), position)
         for position, name in enumerate(names)
-        if (match := _NEGATIVE_GUESS.fullmatch(name.strip().lower())) and position not in taken.values()
+        if (match := _MORE_GUESSES[more].fullmatch(name.strip().lower())) and position not in taken.values()
     ]
-    found.sort()
-    roles = negative_names(len(found))
+    found = sorted(found)[:most]
+    roles = numbered(more, len(found))
     guessed += [f"{role} = {names[position]}" for role, (_, position) in zip(roles, found, strict=True)]
     return {role: position for role, (_, position) in zip(roles, found, strict=True)}
 
 
-def _negative_number(role: str) -> int:
-    return int(role.removeprefix("negative").removeprefix("_") or 1)
+def _number(role: str, name: str) -> int:
+    return int(role.removeprefix(name).removeprefix("_") or 1)

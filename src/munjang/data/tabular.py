@@ -15,6 +15,7 @@ from pathlib import Path
 from munjang.data.building import Broken, Records, Wanted, build
 from munjang.data.cells import LabelMap
 from munjang.data.columns import named_column
+from munjang.data.encodings import text_lines
 from munjang.data.examples import Examples
 from munjang.data.files import Format, TextSource, parquet_table
 from munjang.data.json_records import json_lines, json_list
@@ -35,8 +36,9 @@ def read_examples(
 ) -> Examples:
     """Read a file of examples.
 
-    `columns` maps roles (a, b, score; anchor, positive, negative; text, label; query, document, relevance) to the
-    names of columns; numbers, from 0, where the file has no header. What is not named is guessed from usual names.
+    `columns` maps roles (a, b, score; anchor, positive, negative; text, label; query, document, relevance; text,
+    translation, vector) to the names of columns; numbers, from 0, where the file has no header. What is not named is
+    guessed from usual names. Plain texts may also come from a txt file, one on each line.
     `score_range` is the range of the scores, such as (0, 5); without one they must be in 0..1. `label_map` has the
     label names in the order of their ids, or maps what stands in the file to ids or names; numbers need one. A
     TextSource as `path` says how to read it (quoting, header), and then `format` and `encoding` are its own.
@@ -47,7 +49,8 @@ def read_examples(
 
 def read_source(source: TextSource, wanted: Wanted, *, name: str) -> Examples:
     """Examples of a file that is fully described."""
-    return read_records(file_records(source), wanted, name=name)
+    lines = wanted.kind == "plain" and source.kind == "txt"
+    return read_records(_line_records(source) if lines else file_records(source), wanted, name=name)
 
 
 def read_records(found: Records, wanted: Wanted, *, name: str) -> Examples:
@@ -69,6 +72,12 @@ def file_records(source: TextSource) -> Records:
         names, rows = parquet_table(source)
         return Records(short_name(source), "row", tuple(names), enumerate(rows, start=1))
     raise DataError(f"{source.name}: a txt file has no columns. Expected csv, tsv, jsonl, json or parquet")
+
+
+def _line_records(source: TextSource) -> Records:
+    """A text file for plain examples: every line is a text; blank lines are no rows."""
+    lines = enumerate(text_lines(source.content()), start=1)
+    return Records(short_name(source), "line", ("text",), ((number, [line]) for number, line in lines if line.strip()))
 
 
 def only_where(found: Records, column: str, value: str) -> Records:

@@ -59,6 +59,7 @@ class EncoderConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     initializer_range: float = field(default=0.02, compare=False)
+    group_size: int = field(default=1, repr=False)  # ALBERT: stored layers that make a group; their names need it
 
     @property
     def head_size(self) -> int:

@@ -6,6 +6,8 @@
     cross_nli cross_sts cross_rank        cross-encoders
     chain                                 several, one after another
     repeat                                a recipe.json again
+    distill                               a student learns from teachers
+    augmented                             few labelled pairs, or none, become many (Augmented SBERT)
 
 Read on first use: `import munjang.recipes` and `munjang --help` do not load torch.
 """
@@ -16,28 +18,54 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from munjang.recipes.augmented.candidates import Candidates
+    from munjang.recipes.augmented.options import AugmentOptions
+    from munjang.recipes.augmented.report import write_augmented_report
+    from munjang.recipes.augmented.result import AugmentResult
+    from munjang.recipes.augmented.running import augmented
+    from munjang.recipes.augmented.sampling import Sampling
     from munjang.recipes.calls import contrastive, cross_nli, cross_rank, cross_sts, nli, sts, triplet
     from munjang.recipes.chaining import chain, repeat
+    from munjang.recipes.distilling.options import (
+        DistillOptions,
+        DistillResult,
+        Source,
+        Teacher,
+        VectorTeacher,
+    )
+    from munjang.recipes.distilling.running import distill
     from munjang.recipes.options import ChainResult, RecipeOptions, RecipeResult, SetOptions, Stage
     from munjang.recipes.report import write_overview, write_report
     from munjang.training.lora import LoraSettings
 
 __all__ = [
+    "AugmentOptions",
+    "AugmentResult",
+    "Candidates",
     "ChainResult",
+    "DistillOptions",
+    "DistillResult",
     "LoraSettings",
     "RecipeOptions",
     "RecipeResult",
+    "Sampling",
     "SetOptions",
+    "Source",
     "Stage",
+    "Teacher",
+    "VectorTeacher",
+    "augmented",
     "chain",
     "contrastive",
     "cross_nli",
     "cross_rank",
     "cross_sts",
+    "distill",
     "nli",
     "repeat",
     "sts",
     "triplet",
+    "write_augmented_report",
     "write_overview",
     "write_report",
 ]
@@ -52,6 +80,16 @@ _LAZY = {
     "write_overview": "munjang.recipes.report",
     "write_report": "munjang.recipes.report",
     "LoraSettings": "munjang.training.lora",
+    **dict.fromkeys(
+        ("DistillOptions", "DistillResult", "Source", "Teacher", "VectorTeacher"), "munjang.recipes.distilling.options"
+    ),
+    "distill": "munjang.recipes.distilling.running",
+    "AugmentOptions": "munjang.recipes.augmented.options",
+    "AugmentResult": "munjang.recipes.augmented.result",
+    "Candidates": "munjang.recipes.augmented.candidates",
+    "Sampling": "munjang.recipes.augmented.sampling",
+    "augmented": "munjang.recipes.augmented.running",
+    "write_augmented_report": "munjang.recipes.augmented.report",
 }
 
 

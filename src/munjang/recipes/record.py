@@ -47,12 +47,12 @@ def write_record(folder: Path, result: RecipeResult, sets: Sets, tasks: Sequence
         "test": [score.to_dict() for score in measured.test],
         "truncated": [score.to_dict() for score in measured.truncated],
         "before": result.before.to_dict(),
-        "sets": [_set(role, examples) for role, examples in sets.roles()],
-        "tasks": [_set("task", task.examples) for task in tasks],
-        "leakage": _leakage(sets),
+        "sets": [set_facts(role, examples) for role, examples in sets.roles()],
+        "tasks": [set_facts("task", task.examples) for task in tasks],
+        "leakage": leakage_facts(sets),
         "mistakes": {"set": measured.mistakes_of, "rows": [asdict(mistake) for mistake in measured.mistakes]},
         "notes": list(result.notes),
-        "model": _described(result.model),
+        "model": model_facts(result.model),
         "versions": versions(),
         "device": device_name(result.model),
     }
@@ -82,13 +82,15 @@ def device_name(model: Model) -> str:
     return str(model.device)
 
 
-def _described(model: Model) -> dict[str, object]:
+def model_facts(model: Model) -> dict[str, object]:
+    """What the model is, as the report shows it."""
     found = model.describe()
     kept = ("source", "family", "layers", "hidden size", "parameters", "pooling", "head", "labels", "max length")
     return {name: found[name] for name in kept if name in found}
 
 
-def _set(role: str, examples: Examples) -> dict[str, object]:
+def set_facts(role: str, examples: Examples) -> dict[str, object]:
+    """A set, for JSON: its rows, and what was left out of it."""
     reading = examples.reading
     return {
         "role": role,
@@ -104,7 +106,8 @@ def _set(role: str, examples: Examples) -> dict[str, object]:
     }
 
 
-def _leakage(sets: Sets) -> dict[str, object] | None:
+def leakage_facts(sets: Sets) -> dict[str, object] | None:
+    """What training and evaluation share, for JSON."""
     if sets.leakage is None:
         return None
     roles = [*["dev"] * len(sets.dev), *["test"] * len(sets.test)]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from munjang.data import DATASETS, Examples, Kind, Leakage, TextSource, leakage, load_dataset, read_examples, without
-from munjang.data.kinds import TARGET_ROLES, TEXT_ROLES, choose_columns
+from munjang.data.kinds import choose_columns, roles_of
 from munjang.data.tabular import file_records
 from munjang.errors import DataError, InputError, LeakageWarning
 from munjang.recipes.options import GivenSet, GivenSets, LeakagePolicy, SetOptions
@@ -188,7 +188,7 @@ def _kind_of(path: Path, kinds: tuple[Kind, ...], options: SetOptions) -> Kind:
 
 
 def _has_roles(kind: Kind, options: SetOptions) -> bool:
-    roles = {*TEXT_ROLES[kind], TARGET_ROLES[kind]}
+    roles = roles_of(kind)
     return all(role in roles or (kind == "pairs" and role.startswith("negative")) for role in options.columns or {})
 
 

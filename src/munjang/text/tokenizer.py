@@ -222,7 +222,7 @@ class Tokenizer:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / "tokenizer.json"))
-        special = self._special_tokens()
+        special = self.special_tokens()
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, **self._config}
         config["model_max_length"] = self._max_length
         if self._keep_end:
@@ -236,7 +236,12 @@ class Tokenizer:
             if source is not None and source.is_file() and source.resolve() != (folder / name).resolve():
                 shutil.copyfile(source, folder / name)
 
-    def _special_tokens(self) -> dict[str, str]:
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What tokenizer_config.json and special_tokens_map.json said; empty for a backend that came without them."""
+        return self._config
+
+    def special_tokens(self) -> dict[str, str]:
         """What transformers calls the special tokens: as the folder said, else as the frame and the model show."""
         found: dict[str, str] = {}
         if pad := self.backend.id_to_token(self.pad_id):

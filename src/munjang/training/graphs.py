@@ -28,7 +28,7 @@ from munjang.training.stepping import Stepper, Work, seed_dropout
 
 Array = np.ndarray[Any, Any]
 
-_MOST = 48  # recordings of one run
+_MOST = 128  # recordings of one run: a few shapes of every task
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,7 @@ class _Run:
         for task in tasks:
             task.objective.forget()
         for task in tasks:
+            task.objective.meet(self.model)
             task.objective.prepare(task.examples, self.trainee.dimension)
             task.objective.to(self.trainee.device)
         self.works = [work_of(task.examples, task.objective, self.trainee, weight=task.weight) for task in tasks]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from munjang.data import Examples
+from munjang.data.examples import blocks_of
 from munjang.errors import InputError
 from munjang.evaluation import Evaluator
 from munjang.training.lora import describe_lora
@@ -146,6 +147,8 @@ def data_hash(examples: Examples) -> str:
         digest.update("\0".join(column).encode("utf-8", "surrogatepass"))
     for values in (examples.targets, examples.groups):
         if values is not None:
-            digest.update(np.ascontiguousarray(values).tobytes())
+            for block in blocks_of(values):  # which may lie in a file and be larger than the memory
+                wide = np.float32 if block.dtype == np.float16 else block.dtype
+                digest.update(np.ascontiguousarray(block, dtype=wide).tobytes())
     digest.update(repr(examples.labels).encode())
     return digest.hexdigest()

@@ -82,9 +82,9 @@ class Sequences:
 
     def flat(self, rows: Array) -> tuple[Array, Array, Array | None]:
         """Ids [total], lengths [streams * rows] and segments [total] of some rows, stream by stream."""
-        lengths = self._lengths[:, rows].ravel()
-        places = positions(self._starts[:, rows].ravel(), lengths)
-        return self._ids[places], lengths, None if self._segments is None else self._segments[places]
+        lengths, places, _ = self.lay_out(rows, sort=False)
+        ids, segments = self.at(places)
+        return ids, lengths, segments
 
     def cut(self, rows: Array, budget: int) -> list[Array]:
         """Positions into `rows`, parted so that each part has at most `budget` tokens; rows of like length together."""
@@ -100,17 +100,27 @@ class Sequences:
             at = end
         return parts
 
-    def pack(self, rows: Array, device: torch.device, *, sort: bool) -> PackedRows:
-        """The rows as one batch. sort: by length, for devices that compute sequences of one length together."""
+    def lay_out(self, rows: Array, *, sort: bool) -> tuple[Array, Array, Array | None]:
+        """Lengths [streams * rows], places [total] of the tokens in the data set, and the order by length if `sort`."""
         lengths = self._lengths[:, rows].ravel()
         starts = self._starts[:, rows].ravel()
-        back: Tensor | None = None
+        order: Array | None = None
         if sort:
             order = np.argsort(lengths, kind="stable")
             lengths, starts = lengths[order], starts[order]
-            places = np.empty(len(order), np.int64)
-            places[order] = np.arange(len(order))
-            back = to_device(places, device)
-        places = positions(starts, lengths)
-        segments = None if self._segments is None else self._segments[places]
-        return PackedRows(to_packed(self._ids[places], lengths, device, segments=segments), self.streams, back)
+        return lengths, positions(starts, lengths), order
+
+    def at(self, places: Array) -> tuple[Array, Array | None]:
+        """Ids and segments of the tokens at some places."""
+        return self._ids[places], None if self._segments is None else self._segments[places]
+
+    def pack(self, rows: Array, device: torch.device, *, sort: bool) -> PackedRows:
+        """The rows as one batch. sort: by length, for devices that compute sequences of one length together."""
+        lengths, places, order = self.lay_out(rows, sort=sort)
+        back: Tensor | None = None
+        if order is not None:
+            inverse = np.empty(len(order), np.int64)
+            inverse[order] = np.arange(len(order))
+            back = to_device(inverse, device)
+        ids, segments = self.at(places)
+        return PackedRows(to_packed(ids, lengths, device, segments=segments), self.streams, back)

@@ -3,6 +3,7 @@
 Rows are packed without padding and cut into pieces of at most `token_budget` tokens.
 
 - A row-wise objective (softmax, cosine, BCE...) is a mean over rows: pieces are computed and forgotten one by one.
+- An objective of single tokens (hidden words) is a mean over all of them, so its pieces are forgotten one by one too.
 - Every other objective needs all outputs at once (in-batch negatives, CoSENT, lists). If they do not fit, or if there
   are several processes, gradients are cached (Gao et al. 2021, 'Scaling deep contrastive learning batch size under
   memory limited setup'): outputs first, piece by piece; then the loss on all of them, everybody's included, and its
@@ -29,14 +30,19 @@ from torch import Tensor
 from munjang.data import Examples
 from munjang.errors import TrainingError, TrainingWarning
 from munjang.nn.attention import MAX_SEQUENCES
+from munjang.nn.packed import to_packed
 from munjang.training.filling import LONGEST_FILLER, Shape, pack_filled, shape_of
-from munjang.training.objectives import Given, Objective
+from munjang.training.masking import Masked
+from munjang.training.objectives import Given, MaskedWords, Objective
 from munjang.training.processes import Processes
 from munjang.training.sequences import Sequences, to_device
 from munjang.training.trainee import Trainee
 from munjang.training.updates import Updates
 
 Array = np.ndarray[Any, Any]
+
+_LOGITS = 1 << 26  # values of logits over the vocabulary at a time
+_ON_DEVICE = 1 << 30  # bytes of targets that are copied to the device; larger ones are sent row by row
 
 
 @dataclass(frozen=True)
@@ -49,16 +55,25 @@ class Work:
     weight: float
     picked: Callable[[Tensor], Given]  # rows, on the device -> what is known of them
     groups: Tensor | None = None  # int64, on the CPU: losses over lists read it to find their shapes
+    far: Array | None = None  # targets that are too large for the device, in memory or in a file
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a CUDA graph may hold its steps: everything that it needs lies on the device."""
+        return self.objective.recordable and self.far is None
 
     def given(self, rows: Array, device: torch.device) -> Given:
-        groups = None if self.groups is None else self.groups[torch.from_numpy(rows)]
-        return replace(self.picked(to_device(rows, device)), groups=groups)
+        known = self.picked(to_device(rows, device))
+        if self.far is not None:
+            known = replace(known, targets=to_device(np.ascontiguousarray(self.far[rows]), device))
+        return known if self.groups is None else replace(known, groups=self.groups[torch.from_numpy(rows)])
 
 
 def work_of(examples: Examples, objective: Objective, trainee: Trainee, *, weight: float = 1.0) -> Work:
-    """Tokenise the data of a task, and put what is known of its rows on the device."""
-    device = trainee.device
-    known = None if examples.targets is None else torch.from_numpy(np.ascontiguousarray(examples.targets)).to(device)
+    """Tokenise the data of a task, and put what is known of its rows on the device, if it is not too much."""
+    device, targets = trainee.device, examples.targets
+    far = targets if targets is not None and targets.nbytes > _ON_DEVICE else None
+    known = None if targets is None or far is not None else torch.from_numpy(_own(targets)).to(device)
     groups = None if examples.groups is None else torch.from_numpy(np.ascontiguousarray(examples.groups))
     guides = [torch.from_numpy(vectors).to(device) for vectors in objective.guide(examples)]
 
@@ -66,7 +81,12 @@ def work_of(examples: Examples, objective: Objective, trainee: Trainee, *, weigh
         found = None if known is None else known.index_select(0, rows)
         return Given(found, guides=tuple(guide.index_select(0, rows) for guide in guides))
 
-    return Work(examples.name, Sequences(trainee.streams(examples)), objective, weight, picked, groups)
+    return Work(examples.name, Sequences(trainee.streams(examples)), objective, weight, picked, groups, far)
+
+
+def _own(targets: Array) -> Array:
+    """The array as torch takes it: one that may not be written to (a file's) is copied."""
+    return np.ascontiguousarray(targets) if targets.flags.writeable else np.array(targets, order="C")
 
 
 def default_budget(device: torch.device, parameters: int) -> int:
@@ -95,7 +115,7 @@ class Stepper:
 
     def shape(self, work: Work, rows: Array) -> Shape | None:
         """The round shape that these rows are filled up to; None where the step cannot be recorded."""
-        if not self.fills or not work.objective.recordable:
+        if not self.fills or not work.recordable:
             return None
         sequences = work.sequences
         tokens = sequences.count(rows)
@@ -141,6 +161,8 @@ class Stepper:
     def _gradients(self, work: Work, rows: Array, step: int) -> Tensor:
         mine = rows[self.processes.share(len(rows))]
         pieces = work.sequences.cut(mine, self.budget)
+        if isinstance(work.objective, MaskedWords):
+            return self._hidden_words(work, rows, [mine[piece] for piece in pieces], step)
         if work.objective.rowwise:
             return self._row_by_row(work, len(rows), [mine[piece] for piece in pieces], step)
         if len(pieces) == 1 and self.processes.count == 1:
@@ -156,6 +178,36 @@ class Stepper:
             loss = work.objective(outputs, work.given(part, self.trainee.device))
             total += self._backward(loss * (work.weight * len(part) / size))
         return total
+
+    def _hidden_words(self, work: Work, rows: Array, parts: list[Array], step: int) -> Tensor:
+        """The mean over all hidden tokens of all rows: how many there are is known before anything is computed."""
+        objective = work.objective
+        assert isinstance(objective, MaskedWords)
+        numbers = (self.seed, step)
+        total = len(objective.mask(work.sequences, rows, numbers=numbers).where)
+        loss = torch.zeros((), device=self.trainee.device)
+        for number, part in enumerate(parts):
+            masked = objective.mask(work.sequences, part, numbers=numbers, sort=self._sort)
+            if len(masked.where):
+                seed_dropout(self.trainee.device, self.seed, step, self.processes.rank, number)
+                loss += self._found_words(objective, masked, work.weight / total)
+        return loss
+
+    def _found_words(self, objective: MaskedWords, masked: Masked, weight: float) -> Tensor:
+        """One piece. Logits over a whole vocabulary are large: so many tokens at a time, their gradients gathered."""
+        device = self.trainee.device
+        batch = to_packed(masked.ids, masked.lengths, device, segments=masked.segments)
+        where, labels = to_device(masked.where, device), to_device(masked.labels, device)
+        states = objective.states(self.trainee.hidden(batch).index_select(0, where))  # [m, width]
+        leaf, table = states.detach().requires_grad_(), self.trainee.word_table
+        loss = torch.zeros((), device=device)
+        most = max(1, _LOGITS // len(table))
+        for at in range(0, len(leaf), most):
+            some = slice(at, at + most)
+            loss += self._backward(objective.cross_entropy(leaf[some], table, labels[some]) * weight)
+        states.backward(leaf.grad)
+        self.updates.fold()
+        return loss
 
     def _cached(self, work: Work, rows: Array, pieces: list[Array], step: int) -> Tensor:
         device = self.trainee.device

@@ -80,16 +80,32 @@ class Trainee:
 
     def __call__(self, batch: Packed) -> Tensor:
         """float32 [n, dimension] of every sequence of the batch."""
-        hidden = self.computing(batch)
+        hidden = self.hidden(batch)
         if isinstance(self.model, CrossEncoder):
             logits: Tensor = self.head(hidden, batch)
             return logits.float()
         assert isinstance(self.head, nn.ModuleList)
         return apply_heads(self.head, self.model.parts.pooling(hidden, batch))
 
+    def hidden(self, batch: Packed) -> Tensor:
+        """[total, hidden] of every token of the batch, in the precision that computes."""
+        states: Tensor = self.computing(batch)
+        return states
+
+    @property
+    def word_table(self) -> Tensor:
+        """The word embeddings that compute, [vocabulary, width]."""
+        assert isinstance(self.computing, Encoder)
+        return self.computing.embeddings.word.weight
+
     def streams(self, examples: Examples) -> list[Tokens]:
-        """The sequences of every row: a bi-encoder's columns, a cross-encoder's pairs of the first with the others."""
+        """The sequences of every row: a bi-encoder's columns, a cross-encoder's pairs of the first with the others.
+
+        Plain texts with translations are pairs for both: one sequence in which each helps to understand the other.
+        """
         columns = list(examples.columns.values())
+        if examples.kind == "plain" and len(columns) == 2:
+            return [self._tokens(columns[0], columns[1])]
         if not self.cross:
             return [self._tokens(column) for column in columns]
         if len(columns) < 2:

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from munjang.errors import InputError
 from munjang.evaluation import metrics
@@ -70,6 +71,20 @@ def test_two_models_on_the_same_rows() -> None:
     same = metrics.paired_bootstrap(metrics.spearman, (gold, scores), (gold, scores))
     assert (same.value, same.low, same.high, same.better) == (0, 0, 0, 0.5)
     assert not same.clear
+
+
+def test_the_paired_interval_is_that_of_a_plain_loop() -> None:
+    gold, scores = rows(40)
+    other = np.round(scores + np.random.default_rng(9).normal(size=40), 1)
+    gap = metrics.paired_bootstrap(metrics.spearman, (gold, scores), (gold, other), samples=300, seed=7)
+    gaps = []
+    for draw in np.random.default_rng(7).integers(0, 40, (300, 40)):
+        ours, theirs = (scipy.stats.spearmanr(gold[draw], said[draw]).statistic for said in (scores, other))
+        gaps.append(ours - theirs)
+    assert (gap.low, gap.high) == pytest.approx(np.quantile(gaps, [0.025, 0.975]))
+    assert gap.better == pytest.approx(np.mean(np.array(gaps) > 0), abs=1 / 300)
+    apart = [metrics.bootstrap(metrics.spearman, gold, said, samples=300, seed=7) for said in (scores, other)]
+    assert gap.high - gap.low < sum(high - low for low, high in apart)  # the same rows: much of the chance is shared
 
 
 def test_a_draw_of_one_class_is_left_out_and_too_many_are_said() -> None:

@@ -25,21 +25,19 @@ def read(config: Config) -> EncoderConfig:
         steps=tuple(schedule),
         embedding_size=whole(config, "embedding_size", default=128),
         projected=True,
+        group_size=inner,
         activation=activation(config, "hidden_act", default="gelu_new"),
     )
 
 
 def names(config: EncoderConfig) -> dict[str, str | tuple[str, ...]]:
-    """Ours -> theirs; stored layer i is layer i % inner of group i // inner.
-
-    The config does not keep `inner`: published models have 1, and the number of steps per stored layer tells the rest.
-    """
+    """Ours -> theirs; stored layer i is layer i % inner of group i // inner."""
     table: dict[str, str | tuple[str, ...]] = {
         "embeddings.word.weight": "embeddings.word_embeddings.weight",
         "embeddings.position.weight": "embeddings.position_embeddings.weight",
         "embeddings.segment.weight": "embeddings.token_type_embeddings.weight",
     }
-    inner = _inner(config)
+    inner = config.group_size
     for kind in ("weight", "bias"):
         table[f"embeddings.norm.{kind}"] = f"embeddings.LayerNorm.{kind}"
         table[f"embeddings.project.{kind}"] = f"encoder.embedding_hidden_mapping_in.{kind}"
@@ -57,13 +55,3 @@ def names(config: EncoderConfig) -> dict[str, str | tuple[str, ...]]:
                 f"{ours}.mlp_norm.{kind}": f"{theirs}.full_layer_layer_norm.{kind}",
             }
     return table
-
-
-def _inner(config: EncoderConfig) -> int:
-    """Layers inside a group: how far the schedule counts up before it starts over or moves to the next group."""
-    schedule = [step.stored for step in config.steps]
-    for inner in range(config.stored_layers, 0, -1):
-        blocks = [schedule[i : i + inner] for i in range(0, len(schedule), inner)]
-        if all(block == list(range(block[0], block[0] + inner)) and block[0] % inner == 0 for block in blocks):
-            return inner
-    return 1

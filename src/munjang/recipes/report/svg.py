@@ -1,7 +1,8 @@
-"""Line charts as SVG text: axes, grid, hover titles; colours come from the page, so that light and dark both work.
+"""Charts as SVG text: axes, grid, hover titles; colours come from the page, so that light and dark both work.
 
-Enters: series of (x, y) points. Leaves: one <svg> element with no script and no outside resource. A series of many
-points is thinned to what the width can show, keeping the lowest and highest of every stretch.
+Enters: series of (x, y) points for lines, counts between edges for histograms. Leaves: one <svg> element with no script
+and no outside resource. A series of many points is thinned to what the width can show, keeping the lowest and highest
+of every stretch.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from munjang.errors import InputError
+
 Point = tuple[float, float]
 
 _WIDTH, _HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 82, 14, 12, 40
 _MOST = 400  # points of a series that are drawn
 _HIGHEST = 1e150
+_GAP = 1.0  # between bins
 _DOTS = 60  # series up to this long get a dot and a hover title for every point
 
 
@@ -46,6 +50,60 @@ def line_chart(series: Sequence[Series], *, x_name: str, y_name: str) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + _legend([one for one in drawn if not one.faint])
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One series of a histogram."""
+
+    name: str
+    counts: Sequence[float]  # of every bin
+    colour: int = 0  # which of the page's colours
+
+
+def histogram_chart(series: Sequence[Bars], edges: Sequence[float], *, x_name: str, y_name: str) -> str:
+    """Histograms over the same bins, side by side, each as per cent of its own rows: sets of other sizes compare.
+
+    edges: bounds of the bins, one more than there are counts. A series without rows is left out; a sentence where no
+    series has any.
+    """
+    for one in series:
+        if len(one.counts) != len(edges) - 1:
+            raise InputError(f"{one.name}: expected {len(edges) - 1} counts between {len(edges)} edges, "
+                             f"got {len(one.counts)}")  # fmt: skip
+    drawn = [one for one in series if sum(one.counts) > 0]
+    if not drawn:
+        return '<p class="quiet">No values to draw.</p>'
+    highest = max(100 * max(one.counts) / sum(one.counts) for one in drawn)
+    scale = _Scale(edges[0], edges[-1], 0.0, 1.05 * highest)
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(y_name, quote=True)} by {escape(x_name, quote=True)}">',
+        *_grid(scale, x_name, y_name),
+        *(_bars(one, edges, scale, place=(number, len(drawn))) for number, one in enumerate(drawn)),
+        "</svg>",
+    ]
+    return "\n".join(parts) + _legend([Series(one.name, (), colour=one.colour) for one in drawn])
+
+
+def _bars(series: Bars, edges: Sequence[float], scale: _Scale, *, place: tuple[int, int]) -> str:
+    """The bars of one series; place: which of how many that share a bin."""
+    total = sum(series.counts)
+    number_, among = place
+    found = []
+    for count, low, high in zip(series.counts, edges, edges[1:], strict=False):
+        if count <= 0:
+            continue
+        share = 100 * count / total
+        left, right = scale.x(low) + _GAP, scale.x(high) - _GAP
+        width = (right - left) / among
+        top = scale.y(share)
+        title = f"{series.name}, {number(low)} to {number(high)}: {share:.1f} % ({count:,.0f} rows)"
+        found.append(
+            f'<rect class="dot c{series.colour % 6}" x="{left + number_ * width:.1f}" y="{top:.1f}" '
+            f'width="{width:.1f}" height="{scale.y(0) - top:.1f}"><title>{escape(title)}</title></rect>'
+        )
+    return "\n".join(found)
 
 
 def smoothed(values: Sequence[float], window: int) -> list[float]:

@@ -4,7 +4,7 @@
     pairs.py       two vectors of a pair and its score or label: cosine MSE, CoSENT, AnglE, contrastive
     triplets.py    anchor, positive, negative; or vectors with class labels (batch-all, -hard, -semi-hard)
     in_batch.py    every other row is a negative: MNRL (InfoNCE) and GISTEmbed
-    teaching.py    a teacher's vectors or scores: MSE, MarginMSE, KL divergence
+    teaching.py    a teacher's vectors or scores: MSE, cosine, contrastive, relations between rows, MarginMSE, KL
     lists.py       documents of one query: ListNet, ListMLE, LambdaLoss, RankNet
     matryoshka.py  any of them on the first so many dimensions
     geometry.py    cosines and distances whose gradient is finite everywhere
@@ -29,7 +29,15 @@ from munjang.training.losses.pairs import (
     cosine_mse,
     online_contrastive,
 )
-from munjang.training.losses.teaching import kl_divergence, margin_mse, mse
+from munjang.training.losses.teaching import (
+    cosine_distance,
+    kl_divergence,
+    margin_mse,
+    mse,
+    relational,
+    relational_mse,
+    teacher_contrastive,
+)
 from munjang.training.losses.triplets import (
     batch_all_triplet,
     batch_hard_soft_margin,
@@ -55,6 +63,7 @@ __all__ = [
     "concatenate",
     "contrastive",
     "cosent",
+    "cosine_distance",
     "cosine_mse",
     "cross_entropy",
     "gist",
@@ -70,5 +79,8 @@ __all__ = [
     "mse_scores",
     "online_contrastive",
     "rank_net",
+    "relational",
+    "relational_mse",
+    "teacher_contrastive",
     "triplet",
 ]

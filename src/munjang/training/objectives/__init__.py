@@ -10,7 +10,6 @@ from munjang.training.objectives.bi import (
     Kl,
     MarginMse,
     Matryoshka,
-    Mse,
     Ranking,
     Softmax,
     Triplet,
@@ -24,6 +23,8 @@ from munjang.training.objectives.cross import (
     CrossRanking,
     CrossScore,
 )
+from munjang.training.objectives.masked import MaskedWords
+from munjang.training.objectives.teaching import Distil, Mse, Teaching
 
 __all__ = [
     "Angle",
@@ -38,13 +39,16 @@ __all__ = [
     "CrossOrder",
     "CrossRanking",
     "CrossScore",
+    "Distil",
     "Given",
     "Kl",
     "MarginMse",
+    "MaskedWords",
     "Matryoshka",
     "Mse",
     "Objective",
     "Ranking",
     "Softmax",
+    "Teaching",
     "Triplet",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 
 from munjang.data import Examples
 from munjang.errors import InputError
+
+if TYPE_CHECKING:
+    from munjang.training.trainee import Model
 
 Array = np.ndarray[Any, Any]
 
@@ -37,6 +40,7 @@ class Objective(nn.Module):
     rowwise: bool = True  # the loss is a mean over rows, none of which needs another
     recordable: bool = True  # shapes depend on shapes alone, and nothing in Python changes: a CUDA graph may hold it
     unique_texts: bool = False  # no text may stand in a batch twice: the others are its negatives
+    any_width: bool = True  # vectors of any width can be compared, their first values too
 
     def settings(self) -> dict[str, object]:
         """What it was made with, for the run's config."""
@@ -44,6 +48,9 @@ class Objective(nn.Module):
 
     def forget(self) -> None:
         """Drop the weights of an earlier run, so that the same objective begins the next one anew."""
+
+    def meet(self, model: Model) -> None:
+        """See the model before anything is computed, where its outputs' width does not say enough."""
 
     def prepare(self, examples: Examples, dimension: int) -> None:
         """Check the data before anything is computed, and make weights where there are any."""
@@ -70,7 +77,8 @@ _REMEDIES = {
     "pairs": "train it with Ranking or Triplet (bi-encoder) or CrossRanking (cross-encoder)",
     "classified": "train it with BatchTriplets",
     "ranked": "train it with CrossScore or CrossLists (cross-encoder)",
-    "taught": "train it with Mse",
+    "taught": "train it with Distil or Mse",
+    "plain": "of plain texts nothing is known; train it with MaskedWords, or let a teacher make vectors of it",
 }
 
 

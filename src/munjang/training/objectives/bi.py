@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from munjang.data import Examples
-from munjang.errors import InputError
+from munjang.errors import InputError, TrainingWarning
 from munjang.training import losses
 from munjang.training.objectives.base import (
     Array,
@@ -35,6 +37,7 @@ class Softmax(Objective):
     """NLI: (u, v, |u-v|) -> Linear -> cross-entropy (Reimers and Gurevych 2019, section 3)."""
 
     kinds = ("labelled",)
+    any_width = False
 
     def __init__(
         self, parts: Sequence[losses.Part] = ("u", "v", "|u-v|"), *, smoothing: float = 0.0, seed: int = 0
@@ -264,37 +267,56 @@ class Ranking(Objective):
         )
 
 
-class Mse(Objective):
-    """Distillation: a teacher's vectors are the targets (Reimers and Gurevych 2020)."""
-
-    kinds = ("taught",)
-
-    def prepare(self, examples: Examples, dimension: int) -> None:
-        super().prepare(examples, dimension)
-        assert examples.targets is not None
-        if examples.targets.shape[1] != dimension:
-            raise InputError(
-                f"the teacher's vectors have {examples.targets.shape[1]} values, the student's {dimension}: "
-                "they must match; give the student a Dense layer that projects to the teacher's width"
-            )
-
-    def forward(self, outputs: Sequence[Tensor], given: Given) -> Tensor:
-        assert given.targets is not None
-        return losses.mse(outputs[0], given.targets)
-
-
 class MarginMse(Objective):
-    """Distillation from a cross-encoder: the margin between positive and negative (Hofstätter et al. 2020)."""
+    """Distillation from a cross-encoder: the margin between positive and negative (Hofstätter et al. 2020).
+
+    The student's margin is `scale` times that of its similarities. A teacher's scores are logits, and have no bounds:
+    dot products of vectors of free length can follow them (the paper's way). Cosines, and dot products of vectors that
+    the model normalises, differ by 2 at most: give them a scale of about half of the teacher's largest margins (10 for
+    many rerankers), or hand in scores of 0..1.
+    """
 
     kinds = ("pairs",)
+
+    def __init__(self, *, similarity: Literal["dot", "cosine"] = "dot", scale: float = 1.0) -> None:
+        super().__init__()
+        if similarity not in ("dot", "cosine"):
+            raise InputError(f"similarity must be dot or cosine, got {similarity!r}")
+        if not 0 < scale < math.inf:
+            raise InputError(f"scale must be above 0, got {scale}")
+        self.similarity, self.scale = similarity, scale
+
+    def settings(self) -> dict[str, object]:
+        return {"similarity": self.similarity, "scale": self.scale}
 
     def prepare(self, examples: Examples, dimension: int) -> None:
         super().prepare(examples, dimension)
         taught_scores(examples)
+        if self.similarity == "cosine":
+            self._check_reach(examples)
+
+    def _check_reach(self, examples: Examples) -> None:
+        """Say so where most of the teacher's margins are larger than any two cosines can be apart."""
+        assert examples.targets is not None
+        margins = np.abs(examples.targets[:, :1] - examples.targets[:, 1:])
+        if float((margins > 2 * self.scale).mean()) > 0.5:
+            warnings.warn(
+                f"most of the teacher's margins in {examples.name} are out of reach: cosines times a scale of "
+                f"{self.scale:g} differ by {2 * self.scale:g} at most, the teacher's scores by up to "
+                f"{float(margins.max()):.3g}; give {type(self).__name__} a scale of about "
+                f"{float(margins.max()) / 2:.2g}",
+                TrainingWarning,
+                stacklevel=4,
+            )
 
     def forward(self, outputs: Sequence[Tensor], given: Given) -> Tensor:
         assert given.targets is not None
-        scores = [(outputs[0] * other).sum(dim=1) for other in outputs[1:]]
+        anchors, others = outputs[0], outputs[1:]
+        if self.similarity == "cosine":
+            scores = [functional.cosine_similarity(anchors, other) for other in others]
+        else:
+            scores = [(anchors * other).sum(dim=1) for other in others]
+        scores = [score * self.scale for score in scores]
         parts = [
             losses.margin_mse(scores[0], scores[i], given.targets[:, 0], given.targets[:, i])
             for i in range(1, len(scores))
@@ -303,11 +325,11 @@ class MarginMse(Objective):
 
 
 class Kl(MarginMse):
-    """Distillation from a cross-encoder: its distribution over positive and negatives."""
+    """Distillation from a cross-encoder: its distribution over positive and negatives, of scaled cosines here."""
 
     def __init__(self, *, temperature: float = 1.0, scale: float = 20.0) -> None:
-        super().__init__()
-        self.temperature, self.scale = temperature, scale
+        super().__init__(similarity="cosine", scale=scale)
+        self.temperature = temperature
 
     def settings(self) -> dict[str, object]:
         return {"temperature": self.temperature, "scale": self.scale}
@@ -325,7 +347,7 @@ class Matryoshka(Objective):
 
     def __init__(self, inner: Objective, dimensions: Sequence[int], *, weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        if inner.cross or isinstance(inner, Softmax | Mse):
+        if inner.cross or not inner.any_width:
             raise InputError(
                 f"Matryoshka needs an objective that compares vectors of any width, not {type(inner).__name__}"
             )

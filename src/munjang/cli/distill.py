@@ -1,0 +1,284 @@
+"""`munjang distill`: teachers and texts in, a student and a report out, by one call of `munjang.recipes.distill`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from munjang.cli.distill_words import EXAMPLES
+from munjang.cli.options import model_name, positive
+from munjang.cli.progress import Reporter
+from munjang.cli.settings import SETTINGS
+from munjang.cli.tables import shorten, table
+from munjang.recipes.distilling.defaults import LOSSES, OBJECTIVES, VECTORS, WARM_UP, shown
+
+if TYPE_CHECKING:
+    from munjang.recipes import DistillResult, SetOptions, Source, Teacher
+    from munjang.students import StudentPlan
+
+_WITH = re.compile(rf"(?P<model>.+):(?P<losses>(?:{'|'.join(LOSSES)})(?:=[^,:]*)?(?:,[^:]*)?)")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "distill",
+        parents=[common],
+        help="teach a student what other models know",
+        description=(
+            "Distil: a student learns a teacher's vectors (or a cross-encoder's scores): another language, fewer "
+            f"layers,\nanother vocabulary. Defaults: {shown(VECTORS)}."
+        ),
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_models(parser)
+    _add_data(parser)
+    _add_student(parser)
+    _add_settings(parser)
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("models")
+    group.add_argument("--teacher", action="append", required=True, metavar="T[:LOSS=W,...]",
+                       help="folder or hub id; may be repeated; LOSS=W: what is learned from this one")  # fmt: skip
+    group.add_argument("--student", metavar="S", help="the model that the student begins as (the teacher)")
+    group.add_argument("--student-kind", choices=["bi", "cross"], help="make a bi- or cross-encoder of --student")
+    group.add_argument("--objective", metavar="LOSS[=W],...",
+                       help=f"of teachers that make vectors: {', '.join(LOSSES)} with weights (mse)")  # fmt: skip
+    group.add_argument("--score-objective", choices=OBJECTIVES,
+                       help="of a cross-encoder that teaches (kl; cosent or bce for scored pairs)")  # fmt: skip
+    group.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
+    group.add_argument("--max-length", type=positive, metavar="N", help="tokens that the student reads (its own)")
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("data")
+    told = "FILE[=WEIGHT]"
+    group.add_argument("--parallel", action="append", default=[], metavar=told, help="translations; may be repeated")
+    group.add_argument("--texts", action="append", default=[], metavar=told, help="plain texts; may be repeated")
+    group.add_argument("--pairs", action="append", default=[], metavar=told,
+                       help="for a cross-encoder teacher: anchor, positive, negatives; or a, b, score")  # fmt: skip
+    group.add_argument("--weight", action="append", default=[], metavar="SOURCE=W",
+                       help="of a source in a file: 2 is twice an epoch, 0.5 half of it, 0 leaves it out")  # fmt: skip
+    group.add_argument("--source-columns", metavar="ROLE=NAME,...",
+                       help="columns of these files: anchor=영어,positive=한국어 or text=본문")  # fmt: skip
+    group.add_argument("--dev", action="append", default=[], metavar="SET", help="chooses the best student")
+    group.add_argument("--test", action="append", default=[], metavar="SET", help="reports; another set than --dev")
+    group.add_argument("--data", metavar="DIR", help="folder of the public sets that are given by name")
+    group.add_argument("--columns", metavar="ROLE=NAME,...", help="columns of --dev and --test files")
+    group.add_argument("--score-range", metavar="LOW,HIGH", help="range of the scores in files, such as 0,5")
+    group.add_argument("--encoding", help="of files (UTF-8, UTF-16 or cp949, recognised)")
+    group.add_argument("--leakage", choices=["report", "remove", "refuse"], default="report",
+                       help="what to do when evaluation sentences stand in the sources (report)")  # fmt: skip
+    group.add_argument("--negatives", type=positive, metavar="N", help="to find for pairs that have none (4)")
+    run = parser.add_argument_group("run")
+    run.add_argument("-o", "--output", required=True, metavar="RUN", help="run folder: stages, model, report")
+    run.add_argument("--cache", metavar="DIR", help="teacher vectors, which runs may share (in the run folder)")
+    run.add_argument("--storage", choices=["float32", "float16"], default="float32",
+                     help="of teacher vectors; float16 takes half the disk (float32)")  # fmt: skip
+    run.add_argument("--seed", type=int, help="of everything random (0)")
+    run.add_argument("--no-before", action="store_true", help="do not measure teachers and untrained student")
+    run.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def _add_student(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("student")
+    group.add_argument("--layers", type=positive, metavar="N", help="keep so many layers, chosen evenly")
+    group.add_argument("--hidden", type=positive, metavar="N", help="a narrower body")
+    group.add_argument("--dimension", type=positive, metavar="N", help="vectors of this width, by a Dense layer")
+    group.add_argument("--vocabulary", type=positive, metavar="N", help="a vocabulary of N pieces, from the sources")
+    group.add_argument("--vocabulary-kind", choices=["wordpiece", "unigram"], default="wordpiece",
+                       help="of the new vocabulary (wordpiece)")  # fmt: skip
+    group.add_argument("--keep", choices=["used", "all", "none"], default="used",
+                       help="which old pieces stay (used: those that the texts use)")  # fmt: skip
+    group.add_argument("--add", choices=["unseen", "any"], default="unseen",
+                       help="new pieces: of characters that no old piece has, or any frequent (unseen)")  # fmt: skip
+    group.add_argument("--embeddings", choices=["pieces", "translations"], default="pieces",
+                       help="of new pieces: from the old pieces in them, or from translations (pieces)")  # fmt: skip
+    group.add_argument("--mlm-epochs", type=float, default=0.0, metavar="X",
+                       help="masked-language-model warm-up over all texts, before the teaching (0: none)")  # fmt: skip
+    group.add_argument("--mlm-translations", action="store_true", help="in it, also read translations as one text")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("settings")
+    rates = ", ".join(f"{rate:g} {size}" for size, rate in VECTORS.learning_rates.items())
+    known = {
+        "epochs": f"{VECTORS.epochs:g}",
+        "batch_size": str(VECTORS.batch_size),
+        "learning_rate": rates,
+        "embedding_rate": "as the rest; 3 times as much for a new vocabulary",
+        "warm_up": f"{WARM_UP:g}",
+    }
+    for setting in SETTINGS:
+        told = f"{setting.help} ({known[setting.field]})" if setting.field in known else setting.help
+        metavar = None if setting.choices else "V"
+        group.add_argument(
+            setting.flag, dest=setting.field, type=setting.type, choices=setting.choices, metavar=metavar, help=told
+        )
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Distil."""
+    if not (args.parallel or args.texts or args.pairs):
+        args.usage_error("give something to learn over: --parallel, --texts or --pairs")
+    from munjang.recipes import DistillOptions, distill
+    from munjang.training import NegativeMining
+
+    changes = {one.field: getattr(args, one.field) for one in SETTINGS if getattr(args, one.field) is not None}
+    options = DistillOptions(
+        folder=args.output,
+        plan=_plan(args),
+        student_kind=args.student_kind,
+        changes=changes,
+        weights=dict(_weighted(args, one, needed=True) for one in args.weight),
+        mlm_epochs=args.mlm_epochs,
+        mlm_translations=args.mlm_translations,
+        objective=args.score_objective,
+        negatives=None if args.negatives is None else NegativeMining(negatives_per_row=args.negatives),
+        cache=args.cache,
+        storage=args.storage,
+        leakage=args.leakage,
+        max_length=args.max_length,
+        device=args.device,
+        seed=args.seed,
+        sets=_set_options(args),
+        progress=not args.quiet,
+        before=not args.no_before,
+    )
+    student = None if args.student is None else model_name(args.student)
+    teachers = [_teacher(args, one) for one in args.teacher]
+    result = distill(student, teachers, _sources(args), dev=args.dev, test=args.test, options=options)
+    _tell(result, reporter)
+
+
+def _plan(args: argparse.Namespace) -> StudentPlan | None:
+    from munjang.students import StudentPlan, VocabularyPlan
+
+    vocabulary = None
+    if args.vocabulary is not None:
+        vocabulary = VocabularyPlan(
+            args.vocabulary, kind=args.vocabulary_kind, keep=args.keep, embeddings=args.embeddings, add=args.add
+        )
+    plan = StudentPlan(args.layers, args.hidden, args.dimension, vocabulary)
+    return None if plan == StudentPlan() else plan
+
+
+def _teacher(args: argparse.Namespace, given: str) -> Teacher:
+    """T, or T:relational=0.3; without losses of its own, --objective counts."""
+    from munjang.recipes import Teacher
+
+    found = None if Path(given).exists() else _WITH.fullmatch(given)
+    if found is not None:
+        return Teacher(model_name(found["model"]), **_losses(args, found["losses"], "--teacher"))
+    return Teacher(
+        model_name(given), **({} if args.objective is None else _losses(args, args.objective, "--objective"))
+    )
+
+
+def _losses(args: argparse.Namespace, text: str, option: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in _list(text):
+        name, sign, value = part.partition("=")
+        try:
+            weight = float(value) if sign else 1.0
+        except ValueError:
+            weight = -1.0
+        if name not in LOSSES or weight < 0:
+            args.usage_error(f"{option}: expected LOSS or LOSS=WEIGHT of {', '.join(LOSSES)}, got {part!r}")
+        found[name] = weight
+    return found
+
+
+def _sources(args: argparse.Namespace) -> list[Source]:
+    from munjang.recipes import Source
+
+    columns = _columns(args, args.source_columns, "--source-columns")
+    found = []
+    for kind in ("parallel", "texts", "pairs"):
+        for one in getattr(args, kind):
+            path, weight = _weighted(args, one, needed=False)
+            found.append(Source(path, weight, kind=kind, columns=columns))
+    return found
+
+
+def _weighted(args: argparse.Namespace, text: str, *, needed: bool) -> tuple[str, float]:
+    """FILE=2 as FILE and 2; a name that ends in no number is a name."""
+    name, sign, value = text.rpartition("=")
+    try:
+        weight = float(value) if sign and name else -1.0
+    except ValueError:
+        weight = -1.0
+    if weight >= 0:
+        return name, weight
+    if needed:
+        args.usage_error(f"--weight: expected SOURCE=WEIGHT with a number from 0 on, got {text!r}")
+    return text, 1.0
+
+
+def _set_options(args: argparse.Namespace) -> SetOptions:
+    from munjang.recipes import SetOptions
+
+    score_range = None
+    if args.score_range is not None:
+        try:
+            low, high = (float(part) for part in args.score_range.split(","))
+        except ValueError:
+            args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {args.score_range!r}")
+        score_range = (low, high)
+    columns = _columns(args, args.columns, "--columns")
+    return SetOptions(folder=args.data, columns=columns, score_range=score_range, encoding=args.encoding)
+
+
+def _columns(args: argparse.Namespace, text: str | None, option: str) -> Mapping[str, str] | None:
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in _list(text)]
+    if not all(role and sign and name for role, sign, name in pairs):
+        args.usage_error(f"{option} must be ROLE=NAME,ROLE=NAME..., got {text!r}")
+    return {role.strip(): name.strip() for role, _, name in pairs}
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _tell(result: DistillResult, reporter: Reporter) -> None:
+    """The scores as a table on stdout; words to stderr."""
+    reporter.say(f"distill: {result.training}")
+    for note in result.notes:
+        reporter.say(f"note: {note}")
+    rows: list[tuple[str, ...]] = [
+        ("set", "part", "metric", "before", "student x 100", "95 % interval", "teacher", "kept", "rows")
+    ]
+    for one in result.compared:
+        bounds = one.after.intervals.get(one.after.main)
+        rows.append(
+            (
+                shorten(one.after.name, 40),
+                "test" if one.part == "test" else "dev, chose the model",
+                one.after.main,
+                _hundred(one.before),
+                _hundred(one.after),
+                f"{100 * bounds[0]:.2f} to {100 * bounds[1]:.2f}" if bounds else "",
+                _hundred(one.teacher),
+                "" if one.kept is None else f"{100 * one.kept:.1f} %",
+                f"{one.after.rows:,}",
+            )
+        )
+    if len(rows) > 1:
+        print(table(rows, right=(3, 4, 6, 7, 8)))
+    reporter.say(f"model: {result.folder / 'model'}")
+    reporter.say(f"report: {result.folder / 'index.html'}")
+
+
+def _hundred(scores: Any) -> str:
+    return "" if scores is None else f"{100 * scores.value:.2f}"

@@ -1,0 +1,212 @@
+"""What is given -> what Augmented SBERT works on: labelled sets, evaluation sets, and the sentences to be paired.
+
+    gold, perhaps domain     sentences of gold and of the domain; gold trains
+    domain and public        sentences of the domain alone; public trains
+
+Of a domain that comes as labelled examples the labels are not looked at. Sentences of the evaluation sets among those
+to be paired are treated as the leakage policy says, now: not after hours, when the silver pairs are trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from munjang.data import DATASETS, Examples, TextSource, load_dataset
+from munjang.data.kinds import choose_columns
+from munjang.data.normalise import normalise
+from munjang.data.reading import some_of
+from munjang.data.tabular import file_records
+from munjang.errors import DataError, InputError
+from munjang.recipes.augmented.defaults import TWO_WAYS
+from munjang.recipes.augmented.options import AugmentOptions
+from munjang.recipes.augmented.sentences import Sentences, collect
+from munjang.recipes.options import GivenSets
+from munjang.recipes.sets import Kinds, Sets, check_leakage, read_sets
+from munjang.recipes.telling import say, tell_sets
+
+Scenario = Literal["gold", "public"]
+Domain: TypeAlias = "str | Path | Examples | Sequence[str | Path | Examples] | None"
+
+_SCORED = Kinds(("scored",), ("scored",))
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Everything that is read, before anything is computed."""
+
+    scenario: Scenario
+    sets: Sets  # train: the labelled sets, named "gold: ..." or "public: ..."
+    sentences: Sentences
+    notes: tuple[str, ...] = ()
+
+    @property
+    def scores(self) -> np.ndarray[tuple[int], np.dtype[np.float32]]:  # [n]
+        """The scores of all labelled pairs."""
+        return np.concatenate([np.asarray(one.targets, np.float32) for one in self.sets.train])
+
+
+def read_material(
+    gold: GivenSets, public: GivenSets, domain: Domain, *, evaluation: tuple[GivenSets, GivenSets],
+    options: AugmentOptions,
+) -> Material:  # fmt: skip
+    """Read and check; evaluation: the development and the test sets."""
+    scenario = _scenario(gold, public, domain)
+    if options.gold_rows is not None and scenario != "gold":
+        raise InputError("gold_rows says how many rows of gold are labelled, but there is no gold")
+    sets = read_sets(gold if scenario == "gold" else public, *evaluation, kinds=_SCORED, options=options.sets)
+    sets = replace(sets, train=tuple(replace(one, name=f"{scenario}: {one.name}") for one in sets.train))
+    tell_sets(options.progress, sets)
+    sets, unlabelled = _labelled(sets, options)
+    if options.leakage == "refuse":
+        check_leakage(sets, "refuse")
+    own = chain.from_iterable(_rows(one) for one in (*sets.train, *unlabelled)) if scenario == "gold" else ()
+    say(options.progress, "collecting sentences")
+    screened = _Screened(sets.evaluation, remove=options.leakage == "remove")
+    sentences = collect((), screened.passed(chain(own, domain_texts(domain, options))), progress=options.progress)
+    say(options.progress, f"{len(sentences):,} different sentences to pair")
+    notes = screened.notes(options.leakage)
+    if len(sentences) < 2:
+        raise InputError(
+            f"pairs need at least two different sentences, got {len(sentences)}"
+            + (": leakage='remove' took those of the evaluation sets out" if screened.shared else "")
+        )
+    return Material(scenario, sets, sentences, notes)
+
+
+def _scenario(gold: GivenSets, public: GivenSets, domain: Domain) -> Scenario:
+    has_gold, has_public, has_domain = (_given(one) for one in (gold, public, domain))
+    if has_gold and not has_public:
+        return "gold"
+    if has_public and has_domain and not has_gold:
+        return "public"
+    named = (("gold", has_gold), ("public", has_public), ("domain", has_domain))
+    came = [name for name, there in named if there]
+    raise InputError(f"give {TWO_WAYS}; got {' and '.join(came) or 'neither'}")
+
+
+def _given(what: object) -> bool:
+    return what is not None and not (isinstance(what, Sequence) and len(what) == 0)
+
+
+def _labelled(sets: Sets, options: AugmentOptions) -> tuple[Sets, tuple[Examples, ...]]:
+    """The rows whose labels are used, a seeded sample of all gold rows together; and the others."""
+    wanted = options.gold_rows
+    if wanted is None:
+        return sets, ()
+    sizes = [len(one) for one in sets.train]
+    if wanted > sum(sizes):
+        raise InputError(f"gold_rows must be 1..{sum(sizes):,} (the rows of gold), got {wanted:,}")
+    chosen = np.random.default_rng(options.seed).permutation(sum(sizes))[:wanted]
+    used = np.zeros(sum(sizes), np.bool_)
+    used[chosen] = True
+    parts = np.split(used, np.cumsum(sizes)[:-1])
+    kept = [one.take(np.flatnonzero(part)) for one, part in zip(sets.train, parts, strict=True)]
+    rest = [one.take(np.flatnonzero(~part)) for one, part in zip(sets.train, parts, strict=True)]
+    return replace(sets, train=tuple(one for one in kept if len(one))), tuple(one for one in rest if len(one))
+
+
+def _rows(examples: Examples) -> Iterator[str]:
+    """The texts of every row, so that those of a pair stand together."""
+    return chain.from_iterable(zip(*examples.columns.values(), strict=True))
+
+
+class _Screened:
+    """Texts on their way, compared with the sentences of the evaluation sets."""
+
+    def __init__(self, evaluation: Sequence[Examples], *, remove: bool) -> None:
+        self._known = {normalise(text) for one in evaluation for text in one.texts()}
+        self._remove = remove
+        self.shared: set[str] = set()
+
+    def passed(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            key = normalise(text) if self._known and isinstance(text, str) else ""
+            if key and key in self._known:
+                self.shared.add(key)
+                if self._remove:
+                    continue
+            yield text
+
+    def notes(self, policy: str) -> tuple[str, ...]:
+        if not self.shared:
+            return ()
+        count = f"{len(self.shared):,} of the {len(self._known):,} sentences of the evaluation sets"
+        if policy == "refuse":
+            raise InputError(
+                f"{count} are among those to be paired, and leakage='refuse' was asked for (without spaces and "
+                f"punctuation: {some_of(sorted(self.shared), 3)}); leakage='remove' leaves them out, 'report' pairs "
+                "them with others and says so"
+            )
+        if self._remove:
+            return (f"{count} were among those to be paired, and were left out.",)
+        return (
+            f"{count} are paired with other sentences (never as in the evaluation): the model sees them in training.",
+        )
+
+
+# --- the domain ------------------------------------------------------------------------------------------------------
+
+
+def domain_texts(domain: Domain, options: AugmentOptions) -> Iterator[str]:
+    """The sentences of a domain: a file or a public set by its name, examples, or a list of these and of texts.
+
+    In a list a str is a sentence and a Path a file (or the name of a public set).
+    """
+    if domain is None:
+        return
+    if isinstance(domain, str | Path | Examples):
+        yield from _source_texts(domain, options)
+        return
+    if not isinstance(domain, Iterable):
+        raise InputError(f"domain must be a path, texts or Examples, got {type(domain).__name__}")
+    for one in domain:
+        if isinstance(one, Path | Examples):
+            yield from _source_texts(one, options)
+        else:
+            yield one
+
+
+def _source_texts(given: str | Path | Examples, options: AugmentOptions) -> Iterator[str]:
+    if isinstance(given, Examples):
+        return _rows(given)
+    name, _, split = str(given).partition(":")
+    if Path(given).is_file():
+        return _file_texts(Path(given), options)
+    if name not in DATASETS:
+        raise DataError(
+            f"{given}: there is no such file of the domain, and it is no name of a public set; sentences themselves "
+            f"come as a list. Known sets are {', '.join(DATASETS)}"
+        )
+    if options.sets.folder is None:
+        raise InputError(f"{name} is the name of a public set: say in which folder these lie (SetOptions, --data)")
+    return _rows(load_dataset(name, split or "train", options.sets.folder))
+
+
+def _file_texts(path: Path, options: AugmentOptions) -> Iterator[str]:
+    """A line, or a row, is a text; of a file of pairs both sides are."""
+    sets = options.sets
+    source = TextSource(path, column=options.domain_column, format=None, encoding=sets.encoding)
+    if source.kind == "txt" or options.domain_column is not None:
+        return (row.text for row in source.rows())
+    names = file_records(source).names
+    try:
+        sides = list(choose_columns(names, "pairs", _sides(sets.columns), str(path)).texts.values())[:2]
+    except (DataError, InputError):
+        return (row.text for row in source.rows())  # the one column, or an error that names them all
+    return chain.from_iterable(
+        (row.text, str(row.columns[names[sides[1]]]))
+        for row in replace(source, column=names[sides[0]], keep=(names[sides[1]],)).rows()
+    )
+
+
+def _sides(columns: Mapping[str, str | int] | None) -> dict[str, str | int] | None:
+    """The columns that were named for scored pairs, as those of plain pairs."""
+    if not columns or not {"a", "b"} <= set(columns):
+        return None
+    return {"anchor": columns["a"], "positive": columns["b"]}

@@ -1,0 +1,175 @@
+"""The trainings of Augmented SBERT, each a recipe in a stage of its own: baseline, cross-encoders, the bi-encoder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from munjang.data import Examples
+from munjang.recipes.augmented.material import Material
+from munjang.recipes.augmented.options import AugmentOptions
+from munjang.recipes.augmented.originals import Original
+from munjang.recipes.augmented.pairs import CandidatePairs
+from munjang.recipes.augmented.result import training_facts
+from munjang.recipes.augmented.silver import read_silver
+from munjang.recipes.defaults import RecipeName
+from munjang.recipes.options import GivenModel, RecipeOptions
+from munjang.recipes.running import prepare, run
+from munjang.recipes.stages import Done, Made, Stages
+from munjang.training.run import data_hash
+
+_BLOCK = 65_536  # pairs whose cosines are computed at once
+_OF_DEV = ("metric", "patience", "max_steps", "evaluate_every")  # settings that mean nothing in the pretraining
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What all stages share."""
+
+    material: Material
+    options: AugmentOptions
+    stages: Stages
+
+    @property
+    def labelled(self) -> Sequence[Examples]:
+        return self.material.sets.train
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a training starts: the model, and what tells it from others."""
+
+    model: Callable[[], GivenModel]
+    key: str
+
+    @classmethod
+    def of(cls, original: Original) -> Start:
+        return cls(original.fresh, original.fingerprint)
+
+    @classmethod
+    def after(cls, done: Done) -> Start:
+        """The model that an earlier stage trained."""
+        return cls(lambda: done.folder / "model", done.digest)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training sets that are read only when they are needed."""
+
+    read: Callable[[], Sequence[Examples]]
+    key: object
+
+    @classmethod
+    def of(cls, sets: Sequence[Examples]) -> Data:
+        return cls(lambda: sets, hashes(sets))
+
+    def plus(self, other: Data) -> Data:
+        return Data(lambda: [*self.read(), *other.read()], [self.key, other.key])
+
+
+def hashes(sets: Sequence[Examples]) -> list[list[str]]:
+    """Names and contents, as a stage's key takes them."""
+    return [[one.name, data_hash(one)] for one in sets]
+
+
+def silver_data(done: Done) -> Data:
+    """silver.tsv as it is now: somebody may have edited it."""
+    return Data(lambda: [read_silver(done.folder / "silver.tsv")], done.digest)
+
+
+def train_stage(
+    job: Job, name: str, recipe: RecipeName, *, start: Start, data: Data, options: RecipeOptions, measured: bool = True
+) -> Done:
+    """A recipe as a stage. measured: with the development and test sets, else only compared with them."""
+    sets = job.material.sets
+    dev, test = (sets.dev, sets.test) if measured else ((), ())
+
+    def make(folder: Path) -> Made:
+        prepared = prepare(recipe, list(data.read()), list(dev), list(test), options=replace(options, folder=folder))
+        result = run(start.model(), prepared, others=() if measured else sets.evaluation)
+        return Made(["model"], training_facts(result))
+
+    inputs: Mapping[str, object] = {
+        "recipe": recipe,
+        "model": start.key,
+        "train": data.key,
+        "dev": hashes(dev),
+        "test": hashes(test),
+        "settings": dict(options.changes),
+        "objective": options.objective,
+        "seed": options.seed,
+        "leakage": options.leakage,
+        "max_length": options.max_length,
+    }
+    done = job.stages.run(name, inputs, make)
+    shutil.rmtree(done.folder / "checkpoints", ignore_errors=True)  # several times the model, and the stage is whole
+    return done
+
+
+def train_bi(job: Job, name: str, *, start: Start, data: Data) -> Done:
+    """A bi-encoder: the baseline and the augmented one alike."""
+    chosen = job.options.recipe(job.options.bi_changes, objective=job.options.objective)
+    return train_stage(job, name, "sts", start=start, data=data, options=chosen)
+
+
+def train_final(job: Job, *, start: Start, silver: Done) -> list[Done]:
+    """The bi-encoder on labelled and silver pairs; the last stage has it."""
+    labelled, made = Data.of(job.labelled), silver_data(silver)
+    if job.options.mix == "together":
+        return [train_bi(job, "bi", start=start, data=labelled.plus(made))]
+    first = train_bi(job, "bi-silver", start=start, data=made)
+    return [first, train_bi(job, "bi", start=Start.after(first), data=labelled)]
+
+
+def train_cross(job: Job, start: Start) -> list[Done]:
+    """One cross-encoder for every seed."""
+    options = job.options
+    found = []
+    for number in range(options.cross_count):
+        name = "cross" if options.cross_count == 1 else f"cross-{number + 1}"
+        chosen = options.recipe(options.cross_changes, seed=options.seed + number, before=False)
+        found.append(train_stage(job, name, "cross_sts", start=start, data=Data.of(job.labelled), options=chosen))
+    return found
+
+
+def pretrain_cross(job: Job, start: Start, *, candidates: Done, vectors: Done) -> Done:
+    """A cross-encoder that learns what the retriever says of the candidates, one pass; then it is trained as usual.
+
+    A body that was a bi-encoder's has never compared two texts, and few labelled pairs do not teach it that.
+    """
+    options = job.options
+    changes = {name: value for name, value in options.cross_changes.items() if name not in _OF_DEV}
+    chosen = options.recipe({**changes, "epochs": 1.0}, objective="bce", before=False)
+
+    def read() -> list[Examples]:
+        pairs = CandidatePairs.read(candidates.folder)
+        places = _some(len(pairs), options.pretrain_pairs, options.seed)
+        array = np.load(vectors.folder / "vectors.npy", mmap_mode="r")
+        left, right = np.asarray(pairs.left[places]), np.asarray(pairs.right[places])
+        texts = job.material.sentences
+        columns = {"a": [texts[place] for place in left.tolist()], "b": [texts[place] for place in right.tolist()]}
+        return [Examples("candidates by cosine", "scored", columns, cosines(array, left, right))]
+
+    data = Data(read, [candidates.digest, vectors.digest, options.pretrain_pairs, options.seed])
+    return train_stage(job, "pretrain", "cross_sts", start=start, data=data, options=chosen, measured=False)
+
+
+def cosines(vectors: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:  # [n, d], [m], [m] -> [m]
+    """Cosines of pairs of unit vectors, clipped to 0..1, float32; a block at a time, as the vectors lie on disk."""
+    found = np.empty(len(left), np.float32)
+    for start in range(0, len(left), _BLOCK):
+        window = slice(start, start + _BLOCK)
+        one, other = vectors[left[window]], vectors[right[window]]
+        found[window] = np.clip(np.einsum("nd,nd->n", one, other, dtype=np.float32), 0.0, 1.0)
+    return found
+
+
+def _some(count: int, most: int, seed: int) -> np.ndarray:  # int64 [<= most], ascending
+    """All places, or a seeded sample of them."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))

@@ -1,0 +1,141 @@
+"""The stage `teacher`: what the teachers say about every source, as files that training memory-maps.
+
+Vector teachers: targets-1.npy [rows, sum of the widths] for source 1, the teachers side by side, assembled block by
+block from the cache; rows come in the order, and as often, as training takes them. A cross-encoder: scores-1.npy, the
+raw logits [rows of the source] or [rows, candidates]; every different pair is scored once, block after block, and a
+killed stage goes on behind the last whole block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from munjang.cross_encoder import CrossEncoder
+from munjang.data import Examples
+from munjang.durable import disk_errors, sync_folder, write_all
+from munjang.inputs import Progress, progress_teller
+from munjang.recipes.distilling.job import Job
+from munjang.recipes.distilling.sources import Taken
+from munjang.recipes.stages import Made
+from munjang.recipes.telling import say
+
+Array = np.ndarray[Any, Any]
+_BLOCK = 65_536  # rows that are copied at a time
+PAIRS = 4096  # pairs that are scored and written at a time
+_SAFE = "the stages before it are whole; make room and run the same command again"
+
+
+def anchors(examples: Examples) -> list[str]:
+    """The texts that a vector teacher encodes: the first column."""
+    return next(iter(examples.columns.values()))
+
+
+def make_targets(folder: Path, job: Job) -> Made:
+    """Encode what no cache has yet, and write the targets of every source."""
+    taken, options, cache = job.taken, job.options, job.cache
+    texts = list(dict.fromkeys(text for one in taken for text in anchors(one.examples)))
+    facts: dict[str, object] = {"texts": len(texts), "cache": str(cache), "teachers": []}
+    stores = []
+    for teacher in job.teachers:
+        store = teacher.vectors(cache, options)
+        say(options.progress, f"teacher {teacher.name}: vectors of {len(texts):,} different texts")
+        encoded = store.add(texts, teacher.encode, progress=options.progress)
+        stores.append(store)
+        said = {"name": teacher.name, "width": teacher.width, "encoded": encoded, "known": len(texts) - encoded}
+        said |= {"truncated": teacher.truncated, "max_length": teacher.max_length, "losses": teacher.teacher.losses}
+        facts["teachers"].append(said)  # type: ignore[attr-defined]
+    outputs = []
+    with disk_errors(folder, safe=_SAFE):
+        for number, one in enumerate(taken, start=1):
+            rows = one.rows(options.seeded)
+            found = [store.rows_for(anchors(one.examples))[rows] for store in stores]  # int64 [n] each
+            outputs.append(f"targets-{number}.npy")
+            _assemble(folder / outputs[-1], [store.array for store in stores], found)
+    return Made(outputs, facts)
+
+
+def _assemble(path: Path, arrays: Sequence[Array], rows: Sequence[Array]) -> None:
+    """The rows of several arrays side by side, as a .npy file, without ever holding it."""
+    aside = path.with_suffix(".npy.tmp")
+    width = sum(array.shape[1] for array in arrays)
+    out = np.lib.format.open_memmap(aside, "w+", arrays[0].dtype, (len(rows[0]), width))
+    for first in range(0, len(rows[0]), _BLOCK):
+        last = first + _BLOCK
+        out[first:last] = np.concatenate(
+            [array[places[first:last]] for array, places in zip(arrays, rows, strict=True)], axis=1
+        )
+    out.flush()
+    del out
+    os.replace(aside, path)
+    sync_folder(path.parent)
+
+
+def read_targets(folder: Path, number: int) -> Array:
+    """The targets of a source: a read-only memory map."""
+    found: Array = np.load(folder / f"targets-{number}.npy", mmap_mode="r")
+    return found
+
+
+# --- cross-encoders --------------------------------------------------------------------------------------------------
+
+
+def make_scores(folder: Path, job: Job, taken: Sequence[Taken]) -> Made:
+    """Score every pair of every source; `taken` with the negatives that were found for them."""
+    teacher, progress = job.teachers[0], job.options.progress
+    model = teacher.model
+    assert isinstance(model, CrossEncoder)
+    outputs, counts, cut = [], {}, {}
+    with disk_errors(folder, safe="the blocks before are whole; make room and run the same command again"):
+        for number, one in enumerate(taken, start=1):
+            pairs = _pairs(one.examples)  # row by row, its candidates side by side
+            unique = list(dict.fromkeys(pairs))
+            say(progress, f"teacher {teacher.name}: scores of {len(unique):,} pairs of {one.name}")
+            scores, truncated = _score(folder / f"scores-{number}.part", unique, model, progress=progress)
+            place = {pair: row for row, pair in enumerate(unique)}
+            each = scores[[place[pair] for pair in pairs]]
+            shape = (len(one.examples),) if one.examples.kind == "scored" else (len(one.examples), -1)
+            outputs.append(f"scores-{number}.npy")
+            aside = folder / f"{outputs[-1]}.tmp"
+            with open(aside, "wb") as file:
+                np.save(file, each.reshape(shape))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, folder / outputs[-1])
+            counts[one.name], cut[one.name] = len(unique), truncated
+    said = {"name": teacher.name, "scored": counts, "truncated": sum(cut.values()), "max_length": model.max_length}
+    return Made(outputs, {"pairs": sum(counts.values()), "teachers": [said]})
+
+
+def _pairs(examples: Examples) -> list[tuple[str, str]]:
+    first, *others = examples.columns.values()
+    return [(text, other[row]) for row, text in enumerate(first) for other in others]
+
+
+def _score(
+    path: Path, pairs: Sequence[tuple[str, str]], model: CrossEncoder, *, progress: Progress
+) -> tuple[Array, int]:
+    """float32 [n] logits; whole blocks that a killed attempt left in the file are not computed again."""
+    size = path.stat().st_size if path.is_file() else 0
+    done = len(pairs) if size == 4 * len(pairs) else size // (4 * PAIRS) * PAIRS
+    truncated = 0
+    with open(path, "ab", buffering=0) as file, progress_teller(progress, len(pairs)) as tell:
+        file.truncate(4 * done)
+        tell(done)
+        for first in range(done, len(pairs), PAIRS):
+            found = model.predict_report(pairs[first : first + PAIRS], raw=True)
+            truncated += found.report.truncated
+            write_all(file, found.scores.astype(np.float32).tobytes())
+            os.fsync(file.fileno())
+            tell(len(found.scores))
+    return np.fromfile(path, np.float32, len(pairs)), truncated
+
+
+def read_scores(folder: Path, number: int) -> Array:
+    """The teacher's logits of a source: float32 [n] of scored pairs, else [n, candidates]."""
+    found: Array = np.load(folder / f"scores-{number}.npy")
+    return found

@@ -1,0 +1,37 @@
+"""A body built anew from a config and weights; the one it came from keeps its own.
+
+Every tensor is cloned: a student that is trained must not train the model that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from munjang.checkpoint.parts import ModelBody
+from munjang.checkpoint.unfilled import unfilled
+from munjang.errors import ModelError
+from munjang.nn.config import EncoderConfig
+from munjang.nn.encoder import Encoder
+
+
+def known_body(body: ModelBody, purpose: str) -> Encoder:
+    """The body, if it is one that can be taken apart here."""
+    if isinstance(body, Encoder):
+        return body
+    raise ModelError(
+        f"{purpose} needs a body of a family that is known here (BERT, RoBERTa, XLM-R, ELECTRA, ALBERT, DistilBERT, "
+        f"MPNet, ModernBERT), but this model's is {body.config.family!r}: choose another model to start from"
+    )
+
+
+def rebuilt(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
+    """An encoder with copies of these weights, float32 and on the CPU."""
+    with unfilled():
+        encoder = Encoder(config)
+    encoder.load_state_dict(
+        {name: tensor.detach().to("cpu", torch.float32, copy=True) for name, tensor in state.items()}, assign=True
+    )
+    return encoder.eval()
