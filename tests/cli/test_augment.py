@@ -12,7 +12,7 @@ import pytest
 
 from munjang.cli import main
 from munjang.data import Examples
-from recipes.augmented.small import check_rules, lively
+from recipes.augmenting.small import check_rules, lively
 from recipes.material import scored, sentences, tiny_model
 
 QUICK = ["--device", "cpu", "--max-steps", "2", "--batch-size", "8", "--learning-rate", "1e-3",

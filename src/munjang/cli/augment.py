@@ -12,7 +12,7 @@ from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import shorten, table
 from munjang.errors import InputError
-from munjang.recipes.augmented.defaults import BALANCES, BI_OBJECTIVES, MIXES, RETRIEVERS, STRATEGIES, TOP_K
+from munjang.recipes.augmenting.defaults import BALANCES, BI_OBJECTIVES, MIXES, RETRIEVERS, STRATEGIES, TOP_K
 from munjang.recipes.defaults import DEFAULTS, RecipeName
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     if not model:
         raise InputError("which model is to be trained? Give --model M, or the environment variable MUNJANG_MODEL")
     options = _options(args)
-    from munjang.recipes.augmented.running import augmented
+    from munjang.recipes.augmenting.running import augmented
 
     result = augmented(
         model_name(str(model)),

@@ -32,7 +32,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Write, and say where."""
     from munjang.recipes import write_augmented_report, write_overview, write_report
-    from munjang.recipes.augmented.report import training_folders
+    from munjang.recipes.augmenting.report import training_folders
     from munjang.recipes.distilling.report import is_distillation, write_page
     from munjang.recipes.report.facts import stage_folders
 

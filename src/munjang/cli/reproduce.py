@@ -103,7 +103,7 @@ def _add_augmentation(parser: argparse.ArgumentParser, name: str) -> None:
 
 def run_augmentation(args: argparse.Namespace, reporter: Reporter) -> None:
     """Compare the strategies of Augmented SBERT and print the table."""
-    from munjang.recipes.augmented.candidates import Candidates
+    from munjang.recipes.augmenting.candidates import Candidates
     from munjang.recipes.reproduce.augmentation import ROWS, AugmentSetup, augmentation_table
     from munjang.recipes.reproduce.augmentation import run_augmentation as run_all
 

@@ -18,12 +18,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from munjang.recipes.augmented.candidates import Candidates
-    from munjang.recipes.augmented.options import AugmentOptions
-    from munjang.recipes.augmented.report import write_augmented_report
-    from munjang.recipes.augmented.result import AugmentResult
-    from munjang.recipes.augmented.running import augmented
-    from munjang.recipes.augmented.sampling import Sampling
+    from munjang.recipes.augmenting.candidates import Candidates
+    from munjang.recipes.augmenting.options import AugmentOptions
+    from munjang.recipes.augmenting.report import write_augmented_report
+    from munjang.recipes.augmenting.result import AugmentResult
+    from munjang.recipes.augmenting.running import augmented
+    from munjang.recipes.augmenting.sampling import Sampling
     from munjang.recipes.calls import contrastive, cross_nli, cross_rank, cross_sts, nli, sts, triplet
     from munjang.recipes.chaining import chain, repeat
     from munjang.recipes.distilling.options import (
@@ -84,12 +84,12 @@ _LAZY = {
         ("DistillOptions", "DistillResult", "Source", "Teacher", "VectorTeacher"), "munjang.recipes.distilling.options"
     ),
     "distill": "munjang.recipes.distilling.running",
-    "AugmentOptions": "munjang.recipes.augmented.options",
-    "AugmentResult": "munjang.recipes.augmented.result",
-    "Candidates": "munjang.recipes.augmented.candidates",
-    "Sampling": "munjang.recipes.augmented.sampling",
-    "augmented": "munjang.recipes.augmented.running",
-    "write_augmented_report": "munjang.recipes.augmented.report",
+    "AugmentOptions": "munjang.recipes.augmenting.options",
+    "AugmentResult": "munjang.recipes.augmenting.result",
+    "Candidates": "munjang.recipes.augmenting.candidates",
+    "Sampling": "munjang.recipes.augmenting.sampling",
+    "augmented": "munjang.recipes.augmenting.running",
+    "write_augmented_report": "munjang.recipes.augmenting.report",
 }
 
 

@@ -24,11 +24,11 @@ from munjang.data import Examples, load_dataset
 from munjang.durable import write_whole
 from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities
-from munjang.recipes.augmented.candidates import Candidates, Strategy
-from munjang.recipes.augmented.options import AugmentOptions
-from munjang.recipes.augmented.result import AugmentResult
-from munjang.recipes.augmented.running import augmented
-from munjang.recipes.augmented.sampling import Sampling
+from munjang.recipes.augmenting.candidates import Candidates, Strategy
+from munjang.recipes.augmenting.options import AugmentOptions
+from munjang.recipes.augmenting.result import AugmentResult
+from munjang.recipes.augmenting.running import augmented
+from munjang.recipes.augmenting.sampling import Sampling
 from munjang.recipes.options import SetOptions
 from munjang.recipes.reproduce.running import machine
 

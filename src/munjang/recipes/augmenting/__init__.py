@@ -12,24 +12,21 @@
 
     munjang.recipes.augmented(model, gold=..., options=AugmentOptions(folder="runs/augmented"))
 
-The package has the name of its one call, and importing any module of it would hide a function of that name in
-`munjang.recipes`. So the package itself can be called. Read on first use, as `munjang.recipes` is.
+Read on first use, as `munjang.recipes` is.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from munjang.recipes.augmented.candidates import Candidates, Strategy, find_candidates
-    from munjang.recipes.augmented.pairs import CandidatePairs, PairFilter, origin_counts, origin_name
-    from munjang.recipes.augmented.sampling import Balance, Sampled, Sampling, sample
-    from munjang.recipes.augmented.scoring import PairScores, score_candidates
-    from munjang.recipes.augmented.sentences import Sentences, collect
-    from munjang.recipes.augmented.silver import Agreement, agreement, histogram, read_silver, write_silver
+    from munjang.recipes.augmenting.candidates import Candidates, Strategy, find_candidates
+    from munjang.recipes.augmenting.pairs import CandidatePairs, PairFilter, origin_counts, origin_name
+    from munjang.recipes.augmenting.sampling import Balance, Sampled, Sampling, sample
+    from munjang.recipes.augmenting.scoring import PairScores, score_candidates
+    from munjang.recipes.augmenting.sentences import Sentences, collect
+    from munjang.recipes.augmenting.silver import Agreement, agreement, histogram, read_silver, write_silver
 
 __all__ = [
     "Agreement",
@@ -78,13 +75,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
-
-
-class _Callable(ModuleType):
-    """This package as a function: what `augmented` in running.py is."""
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        return self.augmented(*given, **named)
-
-
-sys.modules[__name__].__class__ = _Callable

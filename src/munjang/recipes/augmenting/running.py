@@ -33,13 +33,13 @@ from munjang.errors import InputError, MissingExtraError
 from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities
 from munjang.nn.device import choose_device
-from munjang.recipes.augmented import labelling, trainings
-from munjang.recipes.augmented.material import Domain, Material, read_material
-from munjang.recipes.augmented.neighbours import is_approximate
-from munjang.recipes.augmented.options import AugmentOptions, model_name
-from munjang.recipes.augmented.originals import Original, original_bi, original_cross
-from munjang.recipes.augmented.report import write_augmented_report
-from munjang.recipes.augmented.result import (
+from munjang.recipes.augmenting import labelling, trainings
+from munjang.recipes.augmenting.material import Domain, Material, read_material
+from munjang.recipes.augmenting.neighbours import is_approximate
+from munjang.recipes.augmenting.options import AugmentOptions, model_name
+from munjang.recipes.augmenting.originals import Original, original_bi, original_cross
+from munjang.recipes.augmenting.report import write_augmented_report
+from munjang.recipes.augmenting.result import (
     AugmentResult,
     Gain,
     Part,
@@ -49,7 +49,7 @@ from munjang.recipes.augmented.result import (
     labeller_notes,
     result_dict,
 )
-from munjang.recipes.augmented.trainings import Data, Job, Start
+from munjang.recipes.augmenting.trainings import Data, Job, Start
 from munjang.recipes.models import bi_encoder
 from munjang.recipes.options import GivenModel, GivenSets
 from munjang.recipes.stages import Done, Made, open_stages

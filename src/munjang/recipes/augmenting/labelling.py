@@ -16,15 +16,15 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import DataError
-from munjang.recipes.augmented.candidates import find_candidates
-from munjang.recipes.augmented.material import Material
-from munjang.recipes.augmented.pairs import FILES, CandidatePairs, PairFilter, origin_counts
-from munjang.recipes.augmented.result import Silver
-from munjang.recipes.augmented.samples import look
-from munjang.recipes.augmented.sampling import Sampled, sample
-from munjang.recipes.augmented.scoring import PairScores, score_candidates
-from munjang.recipes.augmented.silver import agreement, histogram, read_silver, write_silver
-from munjang.recipes.augmented.trainings import Job, hashes
+from munjang.recipes.augmenting.candidates import find_candidates
+from munjang.recipes.augmenting.material import Material
+from munjang.recipes.augmenting.pairs import FILES, CandidatePairs, PairFilter, origin_counts
+from munjang.recipes.augmenting.result import Silver
+from munjang.recipes.augmenting.samples import look
+from munjang.recipes.augmenting.sampling import Sampled, sample
+from munjang.recipes.augmenting.scoring import PairScores, score_candidates
+from munjang.recipes.augmenting.silver import agreement, histogram, read_silver, write_silver
+from munjang.recipes.augmenting.trainings import Job, hashes
 from munjang.recipes.stages import Done, Made
 from munjang.recipes.telling import say
 

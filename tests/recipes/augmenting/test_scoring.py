@@ -13,10 +13,10 @@ import torch
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError, ResumeError
-from munjang.recipes.augmented import scoring
-from munjang.recipes.augmented.pairs import CandidatePairs
-from munjang.recipes.augmented.scoring import PairScores, score_candidates
-from munjang.recipes.augmented.sentences import Sentences, collect
+from munjang.recipes.augmenting import scoring
+from munjang.recipes.augmenting.pairs import CandidatePairs
+from munjang.recipes.augmenting.scoring import PairScores, score_candidates
+from munjang.recipes.augmenting.sentences import Sentences, collect
 from recipes.material import sentences as material
 
 

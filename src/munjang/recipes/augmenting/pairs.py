@@ -21,7 +21,7 @@ import numpy.typing as npt
 from munjang.data.examples import Examples
 from munjang.data.normalise import normalise
 from munjang.errors import DataError, InputError
-from munjang.recipes.augmented.sentences import Sentences
+from munjang.recipes.augmenting.sentences import Sentences
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from munjang.data.examples import Examples
 from munjang.data.normalise import normalise, same_key
 from munjang.errors import DataError, InputError
-from munjang.recipes.augmented.pairs import ORIGINS, CandidatePairs, PairFilter, origin_counts, origin_name
-from munjang.recipes.augmented.sentences import collect
+from munjang.recipes.augmenting.pairs import ORIGINS, CandidatePairs, PairFilter, origin_counts, origin_name
+from munjang.recipes.augmenting.sentences import collect
 
 WORDS = ["a man", "A  MAN", "a man.", "the dog", "the dog!", "비가 온다", "비가온다", "눈이 온다", "눈이 온다.", "x"]
 ROWS = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(WORDS)), max_size=5)
@@ -102,6 +102,6 @@ def test_reading_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_too_many_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("munjang.recipes.augmented.pairs.MOST", 1)
+    monkeypatch.setattr("munjang.recipes.augmenting.pairs.MOST", 1)
     with pytest.raises(InputError, match="at most 1 sentences"):
         PairFilter(collect([], ["a", "b"]))

@@ -15,7 +15,7 @@ from pathlib import Path
 from munjang.data import TextSource
 from munjang.data.building import Broken
 from munjang.data.tabular import file_records
-from munjang.recipes.augmented.silver import HEADER
+from munjang.recipes.augmenting.silver import HEADER
 
 SHOWN = 5  # rows of every sort
 

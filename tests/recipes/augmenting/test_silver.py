@@ -14,11 +14,11 @@ from scipy.stats import pearsonr, spearmanr
 from munjang.data import read_examples
 from munjang.data.normalise import same_key
 from munjang.errors import DataError, InputError
-from munjang.recipes.augmented import silver
-from munjang.recipes.augmented.pairs import CandidatePairs
-from munjang.recipes.augmented.scoring import PairScores
-from munjang.recipes.augmented.sentences import Sentences, collect
-from munjang.recipes.augmented.silver import agreement, histogram, read_silver, write_silver
+from munjang.recipes.augmenting import silver
+from munjang.recipes.augmenting.pairs import CandidatePairs
+from munjang.recipes.augmenting.scoring import PairScores
+from munjang.recipes.augmenting.sentences import Sentences, collect
+from munjang.recipes.augmenting.silver import agreement, histogram, read_silver, write_silver
 
 ODD = [
     '그는 "네"라고 했다', 'a "quoted, text', "tab\tinside", "line\nend\r\nhere", "  spaces  ", "#", "'", "naïve café",

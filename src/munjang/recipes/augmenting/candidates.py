@@ -28,11 +28,11 @@ import numpy.typing as npt
 from munjang.errors import InputError
 from munjang.inputs import Progress, progress_teller
 from munjang.nn.device import choose_device
-from munjang.recipes.augmented.bm25 import BM25
-from munjang.recipes.augmented.neighbours import Search, check_vectors, exact_search, graph_search, is_approximate
-from munjang.recipes.augmented.pairs import FILES, ORIGINS, CandidatePairs, PairFilter, among
-from munjang.recipes.augmented.parts import Parts, new_array
-from munjang.recipes.augmented.sentences import Sentences
+from munjang.recipes.augmenting.bm25 import BM25
+from munjang.recipes.augmenting.neighbours import Search, check_vectors, exact_search, graph_search, is_approximate
+from munjang.recipes.augmenting.pairs import FILES, ORIGINS, CandidatePairs, PairFilter, among
+from munjang.recipes.augmenting.parts import Parts, new_array
+from munjang.recipes.augmenting.sentences import Sentences
 
 if TYPE_CHECKING:
     import torch

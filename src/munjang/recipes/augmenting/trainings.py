@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from munjang.data import Examples
-from munjang.recipes.augmented.material import Material
-from munjang.recipes.augmented.options import AugmentOptions
-from munjang.recipes.augmented.originals import Original
-from munjang.recipes.augmented.pairs import CandidatePairs
-from munjang.recipes.augmented.result import training_facts
-from munjang.recipes.augmented.silver import read_silver
+from munjang.recipes.augmenting.material import Material
+from munjang.recipes.augmenting.options import AugmentOptions
+from munjang.recipes.augmenting.originals import Original
+from munjang.recipes.augmenting.pairs import CandidatePairs
+from munjang.recipes.augmenting.result import training_facts
+from munjang.recipes.augmenting.silver import read_silver
 from munjang.recipes.defaults import RecipeName
 from munjang.recipes.options import GivenModel, RecipeOptions
 from munjang.recipes.running import prepare, run

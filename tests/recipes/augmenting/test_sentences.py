@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from munjang.data.examples import Examples
 from munjang.data.normalise import same_key
 from munjang.errors import InputError
-from munjang.recipes.augmented.sentences import collect
+from munjang.recipes.augmenting.sentences import collect
 
 TEXTS = st.text(alphabet="aAbB 가나ｂ\t.", max_size=4)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from munjang.bi_encoder import BiEncoder
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import Difference
-from munjang.recipes.augmented.samples import Row
+from munjang.recipes.augmenting.samples import Row
 from munjang.recipes.options import RecipeResult
 from munjang.recipes.stages import Done
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.augmented.small import lively
+from recipes.augmenting.small import lively
 
 ZYGOTE = """
     import json, os, signal, sys, warnings
@@ -23,10 +23,10 @@ ZYGOTE = """
     from pathlib import Path
     from munjang import recipes
     from munjang.recipes import Candidates
-    from munjang.recipes.augmented import candidates, labelling, running, scoring
+    from munjang.recipes.augmenting import candidates, labelling, running, scoring
     from munjang.training import loop
     from munjang.vector_files.writer import VectorWriter
-    from recipes.augmented.small import data, options
+    from recipes.augmenting.small import data, options
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)

@@ -23,9 +23,9 @@ from munjang.data.normalise import normalise
 from munjang.data.reading import some_of
 from munjang.data.tabular import file_records
 from munjang.errors import DataError, InputError
-from munjang.recipes.augmented.defaults import TWO_WAYS
-from munjang.recipes.augmented.options import AugmentOptions
-from munjang.recipes.augmented.sentences import Sentences, collect
+from munjang.recipes.augmenting.defaults import TWO_WAYS
+from munjang.recipes.augmenting.options import AugmentOptions
+from munjang.recipes.augmenting.sentences import Sentences, collect
 from munjang.recipes.options import GivenSets
 from munjang.recipes.sets import Kinds, Sets, check_leakage, read_sets
 from munjang.recipes.telling import say, tell_sets

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import gaussian_kde
 
 from munjang.errors import InputError
-from munjang.recipes.augmented.density import LEAST, estimate
-from munjang.recipes.augmented.sampling import Sampling, bin_of, sample
-from munjang.recipes.augmented.silver import histogram
+from munjang.recipes.augmenting.density import LEAST, estimate
+from munjang.recipes.augmenting.sampling import Sampling, bin_of, sample
+from munjang.recipes.augmenting.silver import histogram
 
 GRID = np.linspace(0, 1, 401)
 

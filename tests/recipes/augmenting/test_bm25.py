@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from munjang.recipes.augmented import bm25
-from munjang.recipes.augmented.bm25 import BM25, analyse
+from munjang.recipes.augmenting import bm25
+from munjang.recipes.augmenting.bm25 import BM25, analyse
 
 
 def plain(query: str, texts: list[str], k1: float = 1.5, b: float = 0.75) -> list[float]:

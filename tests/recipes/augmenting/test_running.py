@@ -20,9 +20,9 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import DataError, InputError, MissingExtraError
 from munjang.recipes import AugmentResult, Candidates, RecipeOptions, Sampling
-from munjang.recipes.augmented import running
-from munjang.recipes.augmented.trainings import cosines
-from recipes.augmented.small import BI, check_rules, data, lively, options, silver_rows
+from munjang.recipes.augmenting import running
+from munjang.recipes.augmenting.trainings import cosines
+from recipes.augmenting.small import BI, check_rules, data, lively, options, silver_rows
 from recipes.material import scored, sentences
 
 pytestmark = pytest.mark.filterwarnings("ignore::munjang.errors.LeakageWarning")

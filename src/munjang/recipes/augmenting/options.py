@@ -9,8 +9,8 @@ from typing import Any
 
 from munjang.errors import InputError
 from munjang.inputs import Progress
-from munjang.recipes.augmented.candidates import Candidates
-from munjang.recipes.augmented.defaults import (
+from munjang.recipes.augmenting.candidates import Candidates
+from munjang.recipes.augmenting.defaults import (
     BI_OBJECTIVES,
     MIXES,
     PRETRAIN_PAIRS,
@@ -19,7 +19,7 @@ from munjang.recipes.augmented.defaults import (
     Mix,
     RetrieveWith,
 )
-from munjang.recipes.augmented.sampling import Sampling
+from munjang.recipes.augmenting.sampling import Sampling
 from munjang.recipes.options import GivenModel, LeakagePolicy, RecipeOptions, SetOptions
 
 

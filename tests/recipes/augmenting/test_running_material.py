@@ -15,12 +15,12 @@ from munjang.errors import DataError, InputError
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import Difference
 from munjang.recipes import AugmentOptions, SetOptions
-from munjang.recipes.augmented import defaults, sampling
-from munjang.recipes.augmented.candidates import STRATEGIES, Candidates
-from munjang.recipes.augmented.material import domain_texts, read_material
-from munjang.recipes.augmented.report import augmented_html, read_result
-from munjang.recipes.augmented.result import Gain, Silver, Trained, gain_notes, labeller_notes
-from munjang.recipes.augmented.samples import Row, look
+from munjang.recipes.augmenting import defaults, sampling
+from munjang.recipes.augmenting.candidates import STRATEGIES, Candidates
+from munjang.recipes.augmenting.material import domain_texts, read_material
+from munjang.recipes.augmenting.report import augmented_html, read_result
+from munjang.recipes.augmenting.result import Gain, Silver, Trained, gain_notes, labeller_notes
+from munjang.recipes.augmenting.samples import Row, look
 from recipes.material import scored, sentences
 
 OPTIONS = AugmentOptions(folder="never-made")

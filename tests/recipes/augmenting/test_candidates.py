@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from munjang.data.examples import Examples
 from munjang.data.normalise import normalise, same_key
 from munjang.errors import InputError, MissingExtraError, ResumeError
-from munjang.recipes.augmented import candidates, neighbours
-from munjang.recipes.augmented.bm25 import BM25
-from munjang.recipes.augmented.candidates import STRATEGIES, Candidates, find_candidates, random_pairs
-from munjang.recipes.augmented.pairs import CandidatePairs, PairFilter, origin_counts
-from munjang.recipes.augmented.sentences import Sentences, collect
+from munjang.recipes.augmenting import candidates, neighbours
+from munjang.recipes.augmenting.bm25 import BM25
+from munjang.recipes.augmenting.candidates import STRATEGIES, Candidates, find_candidates, random_pairs
+from munjang.recipes.augmenting.pairs import CandidatePairs, PairFilter, origin_counts
+from munjang.recipes.augmenting.sentences import Sentences, collect
 from recipes.material import sentences as material
 
 EVERY = material(336, 0)  # all the sentences that the material has, Korean and English
@@ -198,8 +198,8 @@ def test_goes_on_after_a_kill(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from pathlib import Path
-from munjang.recipes.augmented import candidates
-from munjang.recipes.augmented import Candidates, PairFilter, collect, find_candidates
+from munjang.recipes.augmenting import candidates
+from munjang.recipes.augmenting import Candidates, PairFilter, collect, find_candidates
 candidates.WINDOW = 16
 sentences = collect([], Path(sys.argv[1]).read_text(encoding="utf-8").split("\\n"))
 def progress(done, total):

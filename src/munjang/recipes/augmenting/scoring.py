@@ -21,9 +21,9 @@ import numpy.typing as npt
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.inputs import Progress, progress_teller
-from munjang.recipes.augmented.pairs import CandidatePairs
-from munjang.recipes.augmented.parts import Parts, new_array
-from munjang.recipes.augmented.sentences import Sentences
+from munjang.recipes.augmenting.pairs import CandidatePairs
+from munjang.recipes.augmenting.parts import Parts, new_array
+from munjang.recipes.augmenting.sentences import Sentences
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -25,10 +25,10 @@ from munjang.data.tabular import file_records, read_records
 from munjang.durable import disk_errors, sync_folder
 from munjang.errors import InputError
 from munjang.evaluation.metrics import pearson, spearman
-from munjang.recipes.augmented.pairs import CandidatePairs, origin_name
-from munjang.recipes.augmented.sampling import bin_of
-from munjang.recipes.augmented.scoring import PairScores
-from munjang.recipes.augmented.sentences import Sentences
+from munjang.recipes.augmenting.pairs import CandidatePairs, origin_name
+from munjang.recipes.augmenting.sampling import bin_of
+from munjang.recipes.augmenting.scoring import PairScores
+from munjang.recipes.augmenting.sentences import Sentences
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError
-from munjang.recipes.augmented.density import estimate
-from munjang.recipes.augmented.pairs import ORIGINS
+from munjang.recipes.augmenting.density import estimate
+from munjang.recipes.augmenting.pairs import ORIGINS
 
 Array: TypeAlias = npt.NDArray[Any]
 Balance = Literal["none", "gold", "uniform"]
