@@ -1,17 +1,25 @@
-"""Every Python snippet of the README and the guides runs, as it stands, against a hub cache that holds MiniLM."""
+"""The README and the guides: every Python snippet runs against a hub cache that holds MiniLM, every command parses."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import warnings
 from pathlib import Path
 
 import pytest
 
+from munjang.cli import _parser
 from munjang.errors import MunjangWarning
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "README.ko.md", "docs/guide.md", "docs/guide.ko.md", "docs/training.md", "docs/training.ko.md"]
+TWINS = [
+    ("README.md", "README.ko.md"),
+    ("docs/guide.md", "docs/guide.ko.md"),
+    ("docs/training.md", "docs/training.ko.md"),
+    ("docs/recipes.md", "docs/recipes.ko.md"),
+]
+PAGES = [page for pair in TWINS for page in pair]
 COMMIT = "0" * 40
 
 
@@ -27,14 +35,21 @@ def hub(tmp_path: Path, minilm_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def _snippets(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+def _blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def _commands(page: str) -> list[str]:
+    """The lines of all bash blocks, continued ones joined, comments away."""
+    lines = "\n".join(_blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    plain = (re.sub(r"(^|\s+)# .*", "", line).strip() for line in lines)
+    return [re.sub(r"\s+", " ", line) for line in plain if line]
 
 
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("page", PAGES)
 def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snippets = _snippets(page)
+    snippets = _blocks(page, "python")
     assert snippets
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -44,12 +59,18 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             exec(compile(snippet, f"{page} snippet", "exec"), names)
 
 
-@pytest.mark.parametrize(
-    ("page", "twin"),
-    [("README.md", "README.ko.md"), ("docs/guide.md", "docs/guide.ko.md"), ("docs/training.md", "docs/training.ko.md")],
-)
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_parse(page: str) -> None:
+    """No command of a page has an option that is not there; whether its files are is the reader's affair."""
+    found = [part for line in _commands(page) for part in line.split(" | ") if part.startswith("munjang ")]
+    assert found
+    for command in found:
+        _parser().parse_args(shlex.split(command.split(" > ")[0])[1:])  # exits where it does not parse
+
+
+@pytest.mark.parametrize(("page", "twin"), TWINS)
 def test_twins_have_the_same_parts(page: str, twin: str) -> None:
-    """The two languages say the same: as many sections, and the same code but for comments and text."""
+    """The two languages say the same: as many sections and blocks of code, and the same commands."""
 
     def shape(name: str) -> tuple[list[str], int]:
         text = (ROOT / name).read_text(encoding="utf-8")
@@ -57,9 +78,32 @@ def test_twins_have_the_same_parts(page: str, twin: str) -> None:
         return re.findall(r"^#+", prose, re.MULTILINE), len(re.findall(r"```", text))
 
     assert shape(page) == shape(twin)
+    assert _commands(page) == _commands(twin)
+
+
+@pytest.mark.parametrize(("page", "twin"), TWINS)
+def test_twins_have_the_same_figures(page: str, twin: str) -> None:
+    """What was measured stands in both languages: numbers with decimals, in prose and tables, in any order."""
+
+    def figures(name: str) -> list[str]:
+        prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+        # A Korean particle follows its number without a space, and is a letter: \w would not do.
+        return sorted(re.findall(r"(?<![a-zA-Z0-9_.])\d+\.\d+(?![a-zA-Z0-9_])(?!\.\d)", prose))
+
+    assert figures(page) == figures(twin)
 
 
 @pytest.mark.parametrize("page", [*PAGES, "docs/formats.md", "docs/design.md", "docs/reproduction.md"])
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_within_a_page_lead_to_a_heading(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    # As GitHub names them: lower case, without punctuation, spaces as hyphens.
+    headings = [re.sub(r"[^\w\- ]", "", title.lower()) for title in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)]
+    for target in re.findall(r"\]\(#([^)]+)\)", text):
+        assert target in [title.replace(" ", "-") for title in headings], target

@@ -83,12 +83,12 @@ def test_few_gold_pairs(
     assert all(stage["skipped"] for stage in saved["stages"])
 
     page = (run / "index.html").read_text(encoding="utf-8")
-    for path in (run / "index.html", run / "7-bi" / "report.html"):
+    for path in (run / "index.html", run / "8-bi" / "report.html"):
         path.unlink()
     assert main(["report", str(run)]) == 0
     assert capsys.readouterr().out.strip() == str(run / "index.html")
     assert (run / "index.html").read_text(encoding="utf-8") == page
-    assert (run / "7-bi" / "report.html").is_file()
+    assert (run / "8-bi" / "report.html").is_file()
 
 
 def test_no_gold_pairs(files: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,6 +137,16 @@ def test_a_ready_cross_encoder(
         (["--gold", "x.tsv", "--columns", "a"], "--columns must be ROLE=NAME"),
         (["--gold", "x.tsv", "--approximate", "--exact"], "not allowed with"),
         (["--gold", "x.tsv", "--gold-rows", "0"], "must be 1 or more"),
+        (
+            ["--gold", "x.tsv", "--pairs", "9"],
+            "--pairs is for the strategies random and kde, and --strategy is semantic",
+        ),
+        (["--gold", "x.tsv", "--strategy", "bm25", "--exact"], "are for the strategy semantic, and --strategy is bm25"),
+        (["--gold", "x.tsv", "--domain-column", "본문"], "there is no --domain"),
+        (
+            ["--gold", "x.tsv", "--cross-encoder", "c", "--cross-max-steps", "3", "--cross-count", "2", "--pretrain"],
+            "so --cross-max-steps, --cross-count, --pretrain would do nothing; to train one from it, give it as",
+        ),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,19 +161,37 @@ def test_errors_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.delenv("MUNJANG_MODEL", raising=False)
-    run = tmp_path / "run"
+    run, bare = tmp_path / "run", tmp_path / "bare.tsv"
+    bare.write_text(files["gold"].read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
     for arguments, message in (
         (("--gold", files["gold"]), "which model is to be trained"),
         (("--model", model, "--domain", files["domain"]), "together with public"),
         (("--model", model, "--gold", "korst"), "did you mean korsts"),
         (("--model", model, "--gold", files["gold"], "--domain", "korsts"), "in which folder these lie"),
         (("--model", model, "--gold", files["gold"], "--certain", 2), "certain must be above 0"),
+        (("--model", model, "--gold", bare), "If these are no names, as the file has no header: name all columns by"),
     ):
         assert command(*arguments, "-o", run) == 1
         (line,) = capsys.readouterr().err.splitlines()[-1:]
         assert line.startswith("munjang: error: ")
         assert message in line
     assert not run.exists()
+
+
+def test_an_interruption_says_how_to_go_on(
+    files: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from munjang.recipes.augmenting import labelling
+
+    def pressed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(labelling, "score_candidates", pressed)
+    run = tmp_path / "run"
+    assert command("--model", model, "--gold", files["gold"], "-o", run, "-q", *QUICK) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"munjang: interrupted: finished stages are in {run}; the same command goes on from there"
 
 
 def test_help_teaches_and_does_not_import_torch() -> None:

@@ -92,6 +92,8 @@ def test_plain_texts_and_two_teachers(tiny: Path, tmp_path: Path) -> None:
         (["--texts", "s.txt", "--weight", "news"], "expected SOURCE=WEIGHT"),
         (["--texts", "s.txt", "--source-columns", "text"], "--source-columns must be ROLE=NAME"),
         (["--texts", "s.txt", "--score-range", "5"], "--score-range must be LOW,HIGH"),
+        (["--texts", "s.txt", "--keep", "all"], "--keep is about a new vocabulary: give --vocabulary N too"),
+        (["--texts", "s.txt", "--embeddings", "translations"], "--embeddings is about a new vocabulary"),
     ],
 )
 def test_wrong_usage(more: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of
+from munjang.nn.heads import Dense
 from munjang.nn.packed import to_packed
 from munjang.text.tokenizer import Tokenizer
 from munjang.training import Task, TrainingSettings, objectives, train
@@ -338,3 +339,16 @@ def test_what_it_refuses() -> None:
     with pytest.raises(ModelError, match=r"not a body of type StaticEmbedding: it has no table of words"):
         train(model, [Task(plain(), MaskedWords())])
     assert objectives.MaskedWords is MaskedWords
+
+
+def test_what_pools_and_projects_stays_as_it_was() -> None:
+    """The heads get no gradient from hidden words: weight decay must not wear them down either."""
+    parts = material.tiny_parts()
+    dense = Dense(parts.pooling.dimension(parts.body.hidden), 8)
+    model = BiEncoder(replace(parts, heads=torch.nn.ModuleList([dense])), device="cpu", dtype="float32")
+    before = weights(model)
+    settings = TrainingSettings(max_steps=3, learning_rate=1e-2, weight_decay=0.5)
+    train(model, [Task(plain(), MaskedWords())], settings)
+    changed = {name for name, weight in weights(model).items() if not torch.equal(weight, before[name])}
+    assert changed
+    assert not {name for name in changed if name.startswith("head.")}

@@ -12,7 +12,15 @@ from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import shorten, table
 from munjang.errors import InputError
-from munjang.recipes.augmenting.defaults import BALANCES, BI_OBJECTIVES, MIXES, RETRIEVERS, STRATEGIES, TOP_K
+from munjang.recipes.augmenting.defaults import (
+    BALANCES,
+    BI_OBJECTIVES,
+    CROSS_OBJECTIVES,
+    MIXES,
+    RETRIEVERS,
+    STRATEGIES,
+    TOP_K,
+)
 from munjang.recipes.defaults import DEFAULTS, RecipeName
 
 if TYPE_CHECKING:
@@ -43,14 +51,17 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--gold", action="append", default=[], metavar="SET", help="few labelled pairs of the domain")
     data.add_argument("--gold-rows", type=positive, metavar="N",
                       help="use the labels of N rows only, drawn by --seed; of the others the sentences")  # fmt: skip
-    data.add_argument("--domain", action="append", default=[], metavar="FILE", help="plain sentences of the domain")
+    data.add_argument("--domain", action="append", default=[], metavar="FILE",
+                      help="plain sentences of the domain: a line each, a table, or a public set")  # fmt: skip
     data.add_argument("--domain-column", metavar="NAME", help="the column of a domain file that holds the sentences")
     data.add_argument("--public", action="append", default=[], metavar="SET", help="pairs labelled elsewhere")
     data.add_argument("--dev", action="append", default=[], metavar="SET", help="chooses the best models")
     data.add_argument("--test", action="append", default=[], metavar="SET", help="says whether silver pairs helped")
     data.add_argument("--data", metavar="DIR", help="folder of the public sets that are given by name")
     data.add_argument(
-        "--columns", metavar="ROLE=NAME,...", help="columns of files of pairs: a=문장1,b=문장2,score=점수"
+        "--columns",
+        metavar="ROLE=NAME,...",
+        help="columns of files of pairs: a=문장1,b=문장2,score=점수; numbers from 0 where there is no header",
     )
     data.add_argument("--score-range", metavar="LOW,HIGH", help="range of the scores in files, such as 0,5")
     data.add_argument("--encoding", help="of files (UTF-8, UTF-16 or cp949, recognised)")
@@ -76,6 +87,9 @@ def _add_candidates(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--retriever", metavar="M", help="bi-encoder that finds neighbours (as --retrieve-with says)")
     group.add_argument("--retrieve-with", choices=RETRIEVERS, default="trained",
                        help="the model trained on the labelled pairs, or as it is given (trained)")  # fmt: skip
+    group.add_argument("--blend", type=_blend, default="auto", metavar="W",
+                       help="how much the cosines of the bi-encoder count in the labels: 0 (the paper), 0.5... "
+                            "(auto: as --dev agrees best; 0 without)")  # fmt: skip
     group.add_argument("--certain", type=float, metavar="SHARE",
                        help="keep the most certain of every tenth of the scores, such as 0.8 of them")  # fmt: skip
     group.add_argument("--balance", choices=BALANCES, default="none",
@@ -90,7 +104,9 @@ def _add_cross(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cross-count", type=positive, default=1, metavar="N",
                        help="train so many, by seed: their mean labels, their spread is the certainty (1)")  # fmt: skip
     group.add_argument("--pretrain", action="store_true",
-                       help="prepare it on the candidates with the bi-encoder's cosines as scores")  # fmt: skip
+                       help="prepare it on candidates and random pairs, with cosines as scores")  # fmt: skip
+    group.add_argument("--cross-objective", choices=CROSS_OBJECTIVES, default=CROSS_OBJECTIVES[0],
+                       help=f"what it minimises ({CROSS_OBJECTIVES[0]})")  # fmt: skip
     _add_settings(group, "cross_sts", "cross-")
 
 
@@ -101,7 +117,8 @@ def _add_bi(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--objective", choices=BI_OBJECTIVES, default=BI_OBJECTIVES[0],
                        help=f"what is minimised ({BI_OBJECTIVES[0]})")  # fmt: skip
     group.add_argument("--mix", choices=MIXES, default=MIXES[0],
-                       help="labelled and silver pairs together, or silver, then labelled (together)")  # fmt: skip
+                       help="labelled and silver pairs together, the labelled ones more often, or silver, then "
+                            "labelled (together)")  # fmt: skip
     group.add_argument("--no-baseline", action="store_true",
                        help="do not train on the labelled pairs alone for comparison")  # fmt: skip
     _add_settings(group, "sts", "")
@@ -126,35 +143,65 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     model = args.model or os.environ.get("MUNJANG_MODEL")
     if not model:
         raise InputError("which model is to be trained? Give --model M, or the environment variable MUNJANG_MODEL")
+    _check_use(args)
     options = _options(args)
     from munjang.recipes.augmenting.running import augmented
 
-    result = augmented(
-        model_name(str(model)),
-        gold=args.gold or None,
-        public=args.public or None,
-        domain=[Path(one) for one in args.domain] or None,
-        dev=args.dev,
-        test=args.test,
-        options=options,
-    )
+    try:
+        result = augmented(
+            model_name(str(model)),
+            gold=args.gold or None,
+            public=args.public or None,
+            domain=[Path(one) for one in args.domain] or None,
+            dev=args.dev,
+            test=args.test,
+            options=options,
+        )
+    except KeyboardInterrupt as interruption:  # a training says itself how far it came
+        kept = f"interrupted: finished stages are in {args.output}; the same command goes on from there"
+        raise KeyboardInterrupt(str(interruption) or kept) from None
     _tell(result, reporter)
+
+
+def _check_use(args: argparse.Namespace) -> None:
+    """Refuse options that would do nothing beside the others: who gives one expects something of it."""
+    strategies = _list(args.strategy)
+    if not strategies or not set(strategies) <= set(STRATEGIES):
+        args.usage_error(f"--strategy must be of {', '.join(STRATEGIES)}, with commas, got {args.strategy!r}")
+    if args.pairs is not None and not {"random", "kde"} & set(strategies):
+        args.usage_error(
+            f"--pairs is for the strategies random and kde, and --strategy is {args.strategy}: --top-k says how many "
+            "neighbours every sentence gets, --largest how many silver pairs there are at most"
+        )
+    if (args.approximate or args.exact) and "semantic" not in strategies:
+        args.usage_error(f"--approximate and --exact are for the strategy semantic, and --strategy is {args.strategy}")
+    if args.domain_column is not None and not args.domain:
+        args.usage_error("--domain-column names a column of --domain files, and there is no --domain")
+    if args.cross_encoder is not None:
+        told = [f"--cross-{name.replace('_', '-')}" for name in _SETTINGS if getattr(args, f"cross_{name}") is not None]
+        told += ["--cross-model"] if args.cross_model is not None else []
+        told += ["--cross-count"] if args.cross_count > 1 else []
+        told += ["--pretrain"] if args.pretrain else []
+        if told:
+            args.usage_error(
+                f"--cross-encoder is ready and is not trained, so {', '.join(told)} would do nothing; to train one "
+                "from it, give it as --cross-model"
+            )
 
 
 def _options(args: argparse.Namespace) -> AugmentOptions:
     from munjang.recipes import AugmentOptions, Candidates, Sampling
 
     strategies = tuple(_list(args.strategy))
-    unknown = [name for name in strategies if name not in STRATEGIES]
-    if unknown or not strategies:
-        args.usage_error(f"--strategy must be of {', '.join(STRATEGIES)}, with commas, got {args.strategy!r}")
     approximate = True if args.approximate else False if args.exact else None
     return AugmentOptions(
         folder=args.output,
         cross_encoder=_model(args.cross_encoder),
         cross_model=_model(args.cross_model),
         cross_count=args.cross_count,
+        cross_objective=args.cross_objective,
         pretrain=args.pretrain,
+        blend=args.blend,
         candidates=Candidates(strategies, args.top_k, args.pairs, approximate, seed=args.seed),  # type: ignore[arg-type]
         sampling=Sampling(args.balance, args.certain, args.largest, seed=args.seed),
         retriever=_model(args.retriever),
@@ -201,6 +248,15 @@ def _sets(args: argparse.Namespace) -> SetOptions:
             args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {args.score_range!r}")
         score_range = (low, high)
     return SetOptions(folder=args.data, columns=columns, score_range=score_range, encoding=args.encoding)
+
+
+def _blend(text: str) -> str | float:
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected auto or a number below 1, got {text!r}") from error
 
 
 def _list(text: str) -> list[str]:

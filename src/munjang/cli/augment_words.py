@@ -25,8 +25,9 @@ a ready cross-encoder labels, and is not trained
   munjang augment --model MODEL --gold mine.tsv --dev mine-dev.tsv --cross-encoder RERANKER -o runs/ready
 
 A set is a file with columns (csv, tsv, jsonl, json, parquet) or the name of a public set in --data; korsts:dev names a
-split. A domain file is a sentence a line, or a table: of a public set its labels are not looked at. No silver pair is
-a sentence with itself, repeated, mirrored, labelled already, or among the pairs of --dev and --test.
+split. A csv from Excel (cp949) will do: --columns a=문장1,b=문장2,score=점수 --score-range 0,5. A domain file is a
+sentence a line, or a table: of a public set its labels are not looked at. No silver pair is a sentence with itself,
+repeated, mirrored, labelled already, or among the pairs of --dev and --test.
 RUN/index.html is the report, RUN/model the model; RUN/N-silver/silver.tsv may be edited: the same command then trains
 the bi-encoder again. The same command also goes on where an interrupted one stopped; finished stages are skipped.
 """

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from munjang.students import StudentPlan
 
 _WITH = re.compile(rf"(?P<model>.+):(?P<losses>(?:{'|'.join(LOSSES)})(?:=[^,:]*)?(?:,[^:]*)?)")
+_VOCABULARY = {"vocabulary_kind": "wordpiece", "keep": "used", "add": "unseen", "embeddings": "pieces"}  # as usual
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -92,13 +93,13 @@ def _add_student(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--hidden", type=positive, metavar="N", help="a narrower body")
     group.add_argument("--dimension", type=positive, metavar="N", help="vectors of this width, by a Dense layer")
     group.add_argument("--vocabulary", type=positive, metavar="N", help="a vocabulary of N pieces, from the sources")
-    group.add_argument("--vocabulary-kind", choices=["wordpiece", "unigram"], default="wordpiece",
+    group.add_argument("--vocabulary-kind", choices=["wordpiece", "unigram"], default=_VOCABULARY["vocabulary_kind"],
                        help="of the new vocabulary (wordpiece)")  # fmt: skip
-    group.add_argument("--keep", choices=["used", "all", "none"], default="used",
+    group.add_argument("--keep", choices=["used", "all", "none"], default=_VOCABULARY["keep"],
                        help="which old pieces stay (used: those that the texts use)")  # fmt: skip
-    group.add_argument("--add", choices=["unseen", "any"], default="unseen",
+    group.add_argument("--add", choices=["unseen", "any"], default=_VOCABULARY["add"],
                        help="new pieces: of characters that no old piece has, or any frequent (unseen)")  # fmt: skip
-    group.add_argument("--embeddings", choices=["pieces", "translations"], default="pieces",
+    group.add_argument("--embeddings", choices=["pieces", "translations"], default=_VOCABULARY["embeddings"],
                        help="of new pieces: from the old pieces in them, or from translations (pieces)")  # fmt: skip
     group.add_argument("--mlm-epochs", type=float, default=0.0, metavar="X",
                        help="masked-language-model warm-up over all texts, before the teaching (0: none)")  # fmt: skip
@@ -164,6 +165,9 @@ def _plan(args: argparse.Namespace) -> StudentPlan | None:
     from munjang.students import StudentPlan, VocabularyPlan
 
     vocabulary = None
+    for name, usual in _VOCABULARY.items():
+        if args.vocabulary is None and getattr(args, name) != usual:
+            args.usage_error(f"--{name.replace('_', '-')} is about a new vocabulary: give --vocabulary N too")
     if args.vocabulary is not None:
         vocabulary = VocabularyPlan(
             args.vocabulary, kind=args.vocabulary_kind, keep=args.keep, embeddings=args.embeddings, add=args.add

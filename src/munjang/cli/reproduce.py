@@ -93,6 +93,8 @@ def _add_augmentation(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--cross-model", metavar="M", help="what the cross-encoder is trained from (the body of M)")
     parser.add_argument("--pretrain", action="store_true", help="as in munjang augment")
     parser.add_argument("--objective", choices=["cosine", "cosent"], default="cosine", help="of the bi-encoder")
+    parser.add_argument("--blend", default="auto", metavar="W", help="as in munjang augment (auto)")
+    parser.add_argument("--pretrain-rate", type=float, metavar="X", help="learning rate of the pretraining")
     parser.add_argument("--mix", choices=["together", "then"], default="together", help="as in munjang augment")
     for part, what in (("", "bi-encoder"), ("cross-", "cross-encoder")):
         parser.add_argument(f"--{part}epochs", type=float, metavar="X", help=f"of the {what} (the recipe's)")
@@ -115,6 +117,8 @@ def run_augmentation(args: argparse.Namespace, reporter: Reporter) -> None:
     options = {
         "cross_model": args.cross_model,
         "pretrain": args.pretrain,
+        "blend": args.blend if args.blend == "auto" else float(args.blend),
+        "pretrain_changes": {} if args.pretrain_rate is None else {"learning_rate": args.pretrain_rate},
         "objective": args.objective,
         "mix": args.mix,
         "bi_changes": changes[""],

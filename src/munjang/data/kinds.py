@@ -181,7 +181,8 @@ def _position(
             return position
     raise DataError(
         f"{where}: cannot tell which column is {role!r}. Its columns are: {', '.join(map(repr, names[:30]))}."
-        f" Name it: columns={{{role!r}: ...}}, or --columns {role}=NAME on the command line"
+        f" Name it: columns={{{role!r}: ...}}, or --columns {role}=NAME on the command line. If these are no"
+        f" names, as the file has no header: name all columns by their numbers from 0, such as {role}=0"
     )
 
 

@@ -46,9 +46,9 @@ def parallel(
     return read_records(replace(found, rows=rows()), _TRANSLATIONS, name=name)
 
 
-def parallel_by_source(path: str | Path) -> dict[str, Examples]:
+def parallel_by_source(path: str | Path, *, encoding: str | None = None) -> dict[str, Examples]:
     """The same, a set for every source, so that each can be given a weight of its own."""
-    found = file_records(TextSource(path, format="tsv", quoting=False))
+    found = file_records(TextSource(path, format="tsv", quoting=False, encoding=encoding))
     place = named_column(found.names, "source", found.where)
     by_source: dict[str, list[_Row]] = {}
     source = ""

@@ -139,6 +139,11 @@ def _data_of(evaluator: Evaluator) -> str | None:
     return data_hash(examples) if isinstance(examples, Examples) else None
 
 
+def hash_texts(texts: Sequence[str]) -> str:
+    """A hash of texts in their order."""
+    return hashlib.blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
 def data_hash(examples: Examples) -> str:
     """A hash of every text and target."""
     digest = hashlib.blake2b(digest_size=16)

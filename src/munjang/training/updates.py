@@ -29,7 +29,11 @@ class Updates:
         self._settings = settings
         self._copies = trainee.copies()
         self.named = dict(trainee.named_weights())
-        for number, objective in enumerate(dict.fromkeys(objectives)):  # tasks may share one
+        found = list(dict.fromkeys(objectives))  # tasks may share one
+        if found and not any(getattr(one, "trains_heads", True) for one in found):
+            # Without a gradient nothing but weight decay would change them.
+            self.named = {name: weight for name, weight in self.named.items() if not name.startswith("head.")}
+        for number, objective in enumerate(found):
             self.named |= {f"objective.{number}.{name}": weight for name, weight in objective.named_parameters()}
         self.named = {name: weight for name, weight in self.named.items() if weight.requires_grad}
         if not self.named:

@@ -19,7 +19,7 @@ from munjang.recipes.augmenting import defaults, sampling
 from munjang.recipes.augmenting.candidates import STRATEGIES, Candidates
 from munjang.recipes.augmenting.material import domain_texts, read_material
 from munjang.recipes.augmenting.report import augmented_html, read_result
-from munjang.recipes.augmenting.result import Gain, Silver, Trained, gain_notes, labeller_notes
+from munjang.recipes.augmenting.result import Gain, Silver, Trained, check_folder, gain_notes, labeller_notes
 from munjang.recipes.augmenting.samples import Row, look
 from recipes.material import scored, sentences
 
@@ -80,6 +80,70 @@ def test_domains_that_are_none(tmp_path: Path) -> None:
         texts(7)
     with pytest.raises(InputError, match="must be a string"):
         read_material(scored("g", 4), None, ["하나", None], evaluation=(None, None), options=OPTIONS)  # type: ignore[list-item]
+
+
+def test_columns_by_number_mean_no_header(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.tsv"
+    bare.write_text("하나\tone\t5\n둘\ttwo\t1\n", encoding="utf-8")
+    numbers = AugmentOptions(folder="x", sets=SetOptions(columns={"a": "0", "b": "1", "score": "2"}))
+    assert texts(bare, numbers) == ["하나", "one", "둘", "two"]  # the first row is no header
+    column = tmp_path / "one.csv"
+    column.write_text("text\n셋\n", encoding="utf-8")
+    assert texts(column, numbers) == ["셋"]  # no pairs: read as ever
+
+
+@pytest.mark.parametrize("content", ["", "\n\n  \n", "\ufeff\n"])
+def test_a_domain_without_a_sentence(tmp_path: Path, content: str) -> None:
+    blank = tmp_path / "빈.txt"
+    blank.write_text(content, encoding="utf-8")
+    for gold, public in ((scored("g", 4), None), (None, scored("p", 4))):
+        with pytest.raises(DataError, match=r"빈\.txt: there is not a single sentence.*a sentence a line"):
+            read_material(gold, public, [blank], evaluation=(None, None), options=OPTIONS)
+
+
+def test_what_a_run_is_made_of(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join([*sentences(5, 40), "", sentences(5, 40)[0]]) + "\n", encoding="utf-8")
+    gold, dev = scored("gold", 6, 0), scored("dev", 4, 90)
+    found = read_material(gold, None, [plain, "또 하나"], evaluation=(dev, None), options=OPTIONS)
+    data = found.data
+    assert data["domain"] == [{"name": str(plain), "texts": 6}]
+    assert [(one["name"], one["rows"]) for one in data["gold"]] == [("gold: gold", 6)]  # type: ignore[attr-defined]
+    assert data["test"] == []
+    other = read_material(gold, None, [plain, "다른"], evaluation=(scored("dev", 4, 91), None), options=OPTIONS).data
+    assert other["gold"] == data["gold"]
+    assert other["dev"] != data["dev"]
+    assert other["sentences"] != data["sentences"]
+
+
+def test_folders_that_hold_something_else(tmp_path: Path) -> None:
+    def folder(name: str, *files: str, result: str | None = None) -> Path:
+        path = tmp_path / name
+        for file in files:
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            (path / file).write_text("{}")
+        if result is not None:
+            (path / "result.json").write_text(result)
+        return path
+
+    check_folder(tmp_path / "not-there")
+    check_folder(folder("notes", "thesis.docx"))  # nothing of it would be replaced
+    check_folder(folder("killed", "1-baseline/begun.json", "model/config.json"))  # before result.json came
+    check_folder(folder("done", "1-baseline/begun.json", "model/config.json", result='{"recipe": "augmented"}'))
+    check_folder(folder("older", "model/config.json", result='{"recipe": "augmented"}'))
+    for other in (
+        folder("trained", "recipe.json", "model/config.json", result='{"steps": 3}'),
+        folder("begun", "recipe.json", "model/config.json", "1-baseline/begun.json"),
+        folder("distilled", "1-teacher/begun.json", "model/config.json", result='{"recipe": "distill"}'),
+        folder("project", "model/config.json"),
+        folder("site", "index.html"),
+        folder("damaged", "1-baseline/begun.json", result="half a fi"),
+        folder("list", "1-baseline/begun.json", result="[1]"),
+    ):
+        with pytest.raises(InputError, match=r"of something else than `munjang augment`.*choose another run folder"):
+            check_folder(other)
+        with pytest.raises(InputError, match="something else"):
+            read_material(scored("g", 4), None, None, evaluation=(None, None), options=AugmentOptions(folder=other))
 
 
 def test_sentences_and_scores() -> None:
@@ -189,7 +253,10 @@ def test_a_cross_encoder_that_knows_less_than_the_bi_encoder() -> None:
     worse = silver()
     worse.agreement["KorSTS (test)"] = {"spearman": 0.6}
     (note,) = labeller_notes(worse, [baseline])
-    assert "labels KorSTS (test) worse (spearman 60.00)" in note
+    assert "agree with KorSTS (test) worse (spearman 60.00)" in note
+    assert "--cross-model" in note  # as on the command line, too
+    assert "--pretrain" in note
+    assert "--pretrain" not in labeller_notes(worse, [baseline], prepared=True)[0]
     worse.agreement["KorSTS (test)"] = {"spearman": 0.8}
     assert labeller_notes(worse, [baseline]) == []
     assert labeller_notes(worse, []) == []
@@ -217,6 +284,13 @@ def test_texts_cannot_break_the_report() -> None:
     assert "\u202e" not in page
     assert "한국어" in page
     assert "Not known: there are no labelled pairs" in page
+    result["model"] = {"name": "runs/mine/model"}
+    result["data"] = {"gold": [{"name": evil, "rows": 1234, "hash": "abc0"}], "domain": [], "sentences": {"hash": "d"}}
+    page = augmented_html(result, title="t")
+    assert "from mine/model: few labelled pairs" in page  # `model` alone would say nothing
+    assert "1,234" in page
+    assert "abc0" in page
+    assert "<script" not in page
 
 
 def test_no_finished_run(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.recipes import DistillOptions, DistillResult, Source, distill
-from munjang.recipes.distilling import teacher_vectors
+from munjang.recipes.distilling import targets, teacher_vectors
 from munjang.students import StudentPlan, VocabularyPlan
+from munjang.training import NegativeMining
 
 _WHO = [
     ("a man", "한 남자가"),
@@ -66,6 +67,19 @@ def reranker(tiny: Path, folder: Path) -> Path:
     model.refresh()
     model.save(folder / "reranker")
     return folder / "reranker"
+
+
+def cross_run(folder: Path, tiny: Path, teacher: Path) -> DistillResult:
+    """Every stage that a cross-encoder has which teaches a bi-encoder; blocks of pairs are small here too."""
+    targets.PAIRS = 16
+    options = DistillOptions(
+        folder,
+        plan=StudentPlan(layers=1),
+        changes={"batch_size": 8, "save_every": 1, "max_steps": 4},
+        negatives=NegativeMining(negatives_per_row=2, relative_margin=None),
+        device="cpu",
+    )
+    return distill(tiny, teacher, parallel("p", 0, 20), test=parallel("test", 50, 60), options=options)
 
 
 def whole_run(folder: Path, tiny: Path, file: Path) -> DistillResult:

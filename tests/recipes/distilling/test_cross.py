@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import InputError
-from munjang.recipes import DistillOptions, distill
+from munjang.recipes import DistillOptions, Teacher, distill
 from munjang.recipes.distilling import targets
-from munjang.students import StudentPlan
+from munjang.students import StudentPlan, VocabularyPlan
 from munjang.training import NegativeMining
 from recipes.distilling.material import parallel, reranker
 from recipes.material import scored, triplets
@@ -122,6 +123,27 @@ def test_scoring_goes_on_behind_the_last_whole_block(
     assert seen == [2]
 
 
+def test_a_test_set_that_such_a_student_cannot_have_shows_before_a_pair_is_scored(
+    teacher: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="measured on pairs with negatives"):
+        distill(None, teacher, triplets("t"), test=parallel("x", 50, 60), options=quick(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cross_encoder_with_another_vocabulary_keeps_no_setting_that_is_no_longer_true(
+    tiny: Path, teacher: Path, tmp_path: Path
+) -> None:
+    model = CrossEncoder.load(teacher, device="cpu")
+    gone = model.tokenizer.backend.get_vocab_size() - 1  # the id of a piece that a new vocabulary has not
+    model.parts.hf_config = {**model.parts.hf_config, "bos_token_id": gone}
+    plan = StudentPlan(vocabulary=VocabularyPlan(60, keep="none", min_count=1))
+    result = distill(model, teacher, triplets("t", 12), options=quick(tmp_path / "run", plan=plan))
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text(encoding="utf-8"))
+    assert config["vocab_size"] == result.model.tokenizer.vocab_size <= 60
+    assert "bos_token_id" not in config
+
+
 def test_errors(tiny: Path, load: Load, teacher: Path, tmp_path: Path) -> None:
     options = quick(tmp_path / "run")
     plain = Examples("texts", "plain", {"text": ["one"]})
@@ -136,6 +158,8 @@ def test_errors(tiny: Path, load: Load, teacher: Path, tmp_path: Path) -> None:
         (None, teacher, triplets("t"), quick(tmp_path, plan=StudentPlan(dimension=8)), "a cross-encoder makes none"),
         (None, teacher, triplets("t"), quick(tmp_path, mlm_epochs=1), "has no such stage"),
         (teacher, teacher, triplets("t"), quick(tmp_path, student_kind="bi"), "student_kind='bi' was asked for"),
+        (tiny, Teacher(teacher, cosine=1.0), triplets("t"), options, "cosine is learned from vectors"),
+        (tiny, Teacher(teacher, prompt="q: "), triplets("t"), options, "prompt is put before texts"),
     ]
     for student, teachers, source, chosen, words in cases:
         with pytest.raises(InputError, match=words):

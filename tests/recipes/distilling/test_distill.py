@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from munjang import recipes
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
-from munjang.errors import InputError, LeakageWarning
+from munjang.errors import InputError, LeakageWarning, ModelError
 from munjang.evaluation import Scores
+from munjang.nn.bodies import StaticEmbedding
 from munjang.recipes import DistillOptions, Source, Teacher, distill
 from munjang.recipes.distilling.options import Compared
-from munjang.students import StudentPlan, VocabularyPlan
+from munjang.students import StudentPlan, VocabularyPlan, projection
+from munjang.training import NegativeMining
 from recipes.distilling.material import parallel, parallel_file, texts_file, translations, whole_run
 from recipes.material import scored
 
@@ -200,6 +204,12 @@ def test_rows_of_evaluation_sets_go_where_that_is_asked_for(tiny: Path, tmp_path
         ({"changes": {"warm_up": 50, "max_steps": 2}}, "warm_up must be shorter"),
         ({"changes": {"learning_rate": 3}}, "learning_rate must be between 0 and 1"),
         ({"mlm_epochs": 1, "mlm_changes": {"batch_size": 0}}, "batch_size must be at least 1"),
+        ({"mlm_epochs": 1, "mlm_changes": {"warm_up": 50, "max_steps": 2}}, "warm_up must be shorter"),
+        ({"max_length": 65}, r"max_length must be at most 64 \(the student's positions\)"),
+        ({"max_length": 2}, "max_length must be a whole number of at least 3"),
+        ({"changes": {"metric": "nowhere/spearman"}}, "metric"),
+        ({"changes": {"precision": "float16"}}, "precision float16 trains on GPUs only"),
+        ({"negatives": NegativeMining()}, "negatives are for a cross-encoder that teaches"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_a_text_is_encoded(
@@ -208,6 +218,39 @@ def test_what_cannot_be_done_is_said_before_a_text_is_encoded(
     plain = Examples("texts", "plain", {"text": ["one", "둘"]})
     with pytest.raises(InputError, match=words):
         distill(tiny, Table(32, fails=True), plain, options=quick(tmp_path / "run", **given))
+
+
+def test_a_body_that_cannot_be_made_over_shows_before_a_text_is_encoded(load: Load, tmp_path: Path) -> None:
+    model = load()
+    table = StaticEmbedding(model.parts.body.config.vocab_size, 32)
+    static = BiEncoder(replace(model.parts, body=table), device="cpu")
+    for plan in (StudentPlan(layers=1), StudentPlan(vocabulary=VocabularyPlan(200))):
+        with pytest.raises(ModelError, match="needs a body of a family that is known here"):
+            distill(static, Table(32, fails=True), parallel("p"), options=quick(tmp_path / "run", plan=plan))
+
+
+def test_a_seed_and_a_weight(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="seed must be at least 0, got -1"):
+        distill(tiny, Table(32, fails=True), Source(parallel("p"), 0.5), options=quick(tmp_path / "run", seed=-1))
+    with pytest.raises(InputError, match="mlm_translations is part of the warm-up"):
+        quick(tmp_path / "run", mlm_translations=True)
+
+
+def test_a_projection_is_fitted_on_the_students_device(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where other steps of the plan come first."""
+    seen: list[object] = []
+    real = projection.project
+
+    def project(*given: object, **more: object) -> object:
+        seen.append(more["device"])
+        return real(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(projection, "project", project)
+    plan = StudentPlan(layers=1, dimension=12)
+    distill(tiny, Table(12), parallel("p", 0, 20), options=quick(tmp_path / "run", plan=plan))
+    assert seen == [torch.device("cpu")]
 
 
 def test_teachers_and_sources_that_do_not_go_together(tiny: Path, tmp_path: Path) -> None:

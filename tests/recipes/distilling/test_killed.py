@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from recipes.distilling.material import parallel_file, whole_run
+from munjang.cross_encoder import CrossEncoder
+from munjang.recipes import DistillResult
+from munjang.recipes.distilling import targets
+from recipes.distilling.material import cross_run, parallel_file, reranker, whole_run
 
 # Imports once, then forks for every point: a child patches one function so that it ends by its own SIGKILL.
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from recipes.distilling.material import whole_run
-from munjang.recipes.distilling import making, measuring, record, targets, teacher_vectors
+from recipes.distilling import material
+from munjang.recipes.distilling import making, measuring, negatives, record, targets, teacher_vectors
 from munjang.training import loop
 
 def die(*args, **more):
@@ -31,7 +34,7 @@ def nth(module, name, count):
         return die() if len(calls) == count else found
     setattr(module, name, patched)
 
-points = {
+vectors = {
     "teacher": lambda: nth(teacher_vectors.TeacherVectors, "_append", 2),
     "targets": lambda: nth(targets, "_assemble", 1),
     "student": lambda: nth(making, "_carry_out", 1),
@@ -40,11 +43,20 @@ points = {
     "measure": lambda: nth(measuring, "evaluate", 1),
     "report": lambda: setattr(record, "write_page", die),
 }
-for name, patch in points.items():
+scores = {
+    "student": lambda: nth(making, "_carry_out", 1),
+    "negatives": lambda: nth(negatives, "mine_negatives", 1),
+    "teacher": lambda: nth(targets, "write_all", 2),
+    "distill": lambda: nth(loop, "write_checkpoint", 2),
+    "measure": lambda: nth(measuring, "evaluate", 1),
+    "report": lambda: setattr(record, "write_page", die),
+}
+run = getattr(material, sys.argv[5])
+for name, patch in (scores if sys.argv[5] == "cross_run" else vectors).items():
     child = os.fork()
     if child == 0:
         patch()
-        whole_run(Path(sys.argv[2]) / name, Path(sys.argv[3]), Path(sys.argv[4]))
+        run(Path(sys.argv[2]) / name, Path(sys.argv[3]), Path(sys.argv[4]))
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, (name, status)
@@ -61,22 +73,73 @@ _SKIPPED = {
 }
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
+_CROSS = ("student", "negatives", "teacher", "distill", "measure")
+_CROSS_SKIPPED = {
+    "student": (),
+    "negatives": _CROSS[:1],
+    "teacher": _CROSS[:2],
+    "distill": _CROSS[:3],
+    "measure": _CROSS[:4],
+    "report": _CROSS,
+}
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
+
+
+def killed(name: str, folder: Path, *models_and_data: Path) -> None:
+    """Runs of this name in `folder`, one killed at each point."""
+    given = [str(Path(__file__).parents[2]), str(folder), *map(str, models_and_data), name]
+    script = [sys.executable, "-c", _KILLED, *given]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def same(result: DistillResult, whole: DistillResult) -> bool:
+    """Whether two runs ended alike: the student, what was measured, and what a reader is told."""
+    return (
+        result.model.fingerprint == whole.model.fingerprint
+        and [str(one) for one in result.compared] == [str(one) for one in whole.compared]
+        and result.notes == whole.notes
+    )
+
+
 def test_a_run_that_was_killed_anywhere_ends_as_an_unbroken_one(tiny: Path, tmp_path: Path) -> None:
     file = parallel_file(tmp_path / "p.tsv")
     whole = whole_run(tmp_path / "whole", tiny, file)
-    tests = Path(__file__).parents[2]
-    script = [sys.executable, "-c", _KILLED, str(tests), str(tmp_path), str(tiny), str(file)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
+    killed("whole_run", tmp_path, tiny, file)
     for name, skipped in _SKIPPED.items():
         assert not (tmp_path / name / "index.html").exists()
         result = whole_run(tmp_path / name, tiny, file)
         assert result.skipped == skipped, name
-        assert result.model.fingerprint == whole.model.fingerprint, name
-        assert [str(one) for one in result.compared] == [str(one) for one in whole.compared]
+        assert same(result, whole), name
         assert (tmp_path / name / "index.html").is_file()
         if name == "distill":
             assert result.training.resumed_from == 2
         if name == "teacher":
             assert result.facts["teacher"]["teachers"][0]["known"] == 32, "two blocks of sixteen texts were there"
+
+
+def test_the_same_where_a_cross_encoder_teaches(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "PAIRS", 16)  # which cross_run sets: put back afterwards
+    teacher = reranker(tiny, tmp_path)
+    whole = cross_run(tmp_path / "whole", tiny, teacher)
+    killed("cross_run", tmp_path, tiny, teacher)
+    scored: list[int] = []
+    predict = CrossEncoder.predict_report
+
+    def counted(self: CrossEncoder, pairs: list[tuple[str, str]], **more: bool) -> object:
+        scored.append(len(pairs))
+        return predict(self, pairs, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CrossEncoder, "predict_report", counted)
+    for name, skipped in _CROSS_SKIPPED.items():
+        scored.clear()
+        assert not (tmp_path / name / "index.html").exists()
+        result = cross_run(tmp_path / name, tiny, teacher)
+        assert result.skipped == skipped, name
+        assert same(result, whole), name
+        assert (tmp_path / name / "index.html").is_file()
+        if name == "teacher":
+            assert scored == [16, 12], "two blocks of sixteen pairs were there, of sixty"
+        if name == "distill":
+            assert result.training.resumed_from == 2

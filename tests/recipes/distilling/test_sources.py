@@ -102,3 +102,32 @@ def test_examples_for_cross_encoders(tmp_path: Path) -> None:
     options = DistillOptions("unused", sets=SetOptions(score_range=(0, 5)))
     found = read_sources([Source(file, kind="pairs"), scored("s", 4), triplets("t", 4)], options)
     assert [one.examples.kind for one in found] == ["scored", "scored", "pairs"]
+
+
+def test_a_file_without_a_header(tmp_path: Path) -> None:
+    """As OPUS and Tatoeba give them: two columns, and the first line is a pair."""
+    file = tmp_path / "talks.tsv"
+    file.write_text("hello there\t안녕\nbye\t잘 가\n", encoding="utf-8")
+    with pytest.raises(DataError, match="'hello there', '안녕'") as caught:
+        read_sources(file, OPTIONS)
+    for words in ("--source-columns anchor=0,positive=1", "no header", "--source-columns anchor=NAME"):
+        assert words in str(caught.value)
+    (one,) = read_sources(Source(file, columns={"anchor": "0", "positive": "1"}), OPTIONS)
+    assert one.examples.columns == {"anchor": ["hello there", "bye"], "positive": ["안녕", "잘 가"]}
+
+
+def test_columns_are_found_whatever_their_case_and_encoding(tmp_path: Path) -> None:
+    upper = tmp_path / "upper.tsv"
+    upper.write_text("EN\tKo\nhello\t안녕\nbye\t잘 가\n", encoding="utf-8")
+    (one,) = read_sources(upper, OPTIONS)
+    assert one.examples.columns == {"anchor": ["hello", "bye"], "positive": ["안녕", "잘 가"]}
+    latin = tmp_path / "latin.tsv"
+    latin.write_bytes("x\ty\tz\nun café\tune brûlée\t0.5\nété\thiver\t1\n".encode("latin-1"))
+    options = DistillOptions("unused", sets=SetOptions(encoding="latin-1"))
+    columns = {"a": "x", "b": "y", "score": "z"}
+    (scores,) = read_sources(Source(latin, columns=columns), options)
+    assert scores.examples.columns["b"] == ["une brûlée", "hiver"]
+    by_source = tmp_path / "by-source.tsv"
+    by_source.write_bytes("en\tko\tsource\nun café\tbrûlée\tnews\n".encode("latin-1"))
+    (news,) = read_sources(by_source, options)
+    assert (news.name, news.examples.columns["anchor"]) == ("news", ["un café"])

@@ -1,12 +1,14 @@
-"""From sentences to silver pairs, in stages: vectors, candidates, scores, silver. Each leaves files for the next.
+"""From sentences to silver pairs, in stages: vectors, candidates, scores, labels, silver; each leaves files.
 
-The work itself, which goes on after a kill, is that of candidates.py, scoring.py and silver.py.
+The work itself, which goes on after a kill, is that of candidates.py, scoring.py, blending.py and silver.py.
 """
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.evaluation.sts import similarities
+from munjang.recipes.augmenting.blending import Scale, best_weight, blended, write_blended
 from munjang.recipes.augmenting.candidates import find_candidates
 from munjang.recipes.augmenting.material import Material
 from munjang.recipes.augmenting.pairs import FILES, CandidatePairs, PairFilter, origin_counts
@@ -24,27 +29,39 @@ from munjang.recipes.augmenting.samples import look
 from munjang.recipes.augmenting.sampling import Sampled, sample
 from munjang.recipes.augmenting.scoring import PairScores, score_candidates
 from munjang.recipes.augmenting.silver import agreement, histogram, read_silver, write_silver
-from munjang.recipes.augmenting.trainings import Job, hashes
+from munjang.recipes.augmenting.trainings import Job, cosines, hashes
 from munjang.recipes.stages import Done, Made
 from munjang.recipes.telling import say
 
+Array = np.ndarray[Any, Any]
 VECTORS, SCORES, SILVER = "vectors.npy", ("scores.npy", "spread.npy"), "silver.tsv"
+_DEV = " (dev)"
+COMPARED = "compared.npz"  # what the cross-encoders say of labelled pairs that they did not learn from
 BINS = 20
+_SAFE = "the stages before it are whole; make room and run the same command again"
 
 
-def encode_stage(job: Job, retriever: Callable[[], BiEncoder], key: str) -> Done:
+@dataclass(frozen=True)
+class Retriever:
+    """The bi-encoder that finds neighbours and whose cosines may count in the labels."""
+
+    load: Callable[[], BiEncoder]
+    key: str
+
+
+def encode_stage(job: Job, retriever: Retriever) -> Done:
     """The retriever's vectors of all sentences, of length 1, on disk."""
     sentences = job.material.sentences
 
     def make(folder: Path) -> Made:
         path = folder / VECTORS
         if not path.is_file():  # it has its name only when it is whole
-            model = retriever()
+            model = retriever.load()
             say(job.options.progress, f"encoding {len(sentences):,} sentences")
             model.encode_to(sentences.texts, path, normalize=True, progress=job.options.progress)
         return Made([VECTORS], {"sentences": len(sentences)})
 
-    inputs = {"retriever": key, "sentences": sentences.hash, "max_length": job.options.max_length}
+    inputs = {"retriever": retriever.key, "sentences": sentences.hash, "max_length": job.options.max_length}
     return job.stages.run("vectors", inputs, make)
 
 
@@ -86,22 +103,68 @@ def score_stage(job: Job, candidates: Done, *, load: Callable[[], Sequence[Cross
         _forget(folder, "scores.json", SCORES)
         models = load()
         pairs = CandidatePairs.read(candidates.folder)
-        say(job.options.progress, f"scoring {len(pairs):,} pairs with {len(models)} cross-encoders, in both orders")
+        many = "one cross-encoder" if len(models) == 1 else f"{len(models)} cross-encoders"
+        say(job.options.progress, f"scoring {len(pairs):,} pairs with {many}, in both orders")
         found = score_candidates(pairs, job.material.sentences, models, folder, progress=job.options.progress)
-        agreed = {name: asdict(agreement(both_orders(models, one), _targets(one))) for name, one in watched.items()}
-        return Made(SCORES, {"pairs": len(found), "truncated": found.truncated, "agreement": agreed})
+        compared = {name: both_orders(models, one) for name, one in watched.items()}
+        agreed = {name: asdict(agreement(compared[name], _targets(one))) for name, one in watched.items()}
+        _write_arrays(folder / COMPARED, list(compared.values()))
+        facts = {"pairs": len(found), "truncated": found.truncated, "agreement": agreed}
+        return Made((*SCORES, COMPARED), facts)
 
     inputs = {
         "candidates": candidates.digest,
         "sentences": job.material.sentences.hash,
         "cross-encoders": list(keys),
         "compared with": hashes(list(watched.values())),
+        "kept of these": COMPARED,
     }
     return job.stages.run("scores", inputs, make)
 
 
+def label_stage(job: Job, candidates: Done, scores: Done, vectors: Done, retriever: Retriever) -> Done:
+    """The labels: the cross-encoder's scores, with which the retriever's cosines may be blended (`blending.py`)."""
+    watched, asked = agreement_sets(job), job.options.blend
+
+    def make(folder: Path) -> Made:
+        model = retriever.load()
+        seen = np.concatenate([_cosines(model, one) for one in job.labelled])
+        scale = Scale.fit(seen, job.material.scores)
+        said = _read_arrays(scores.folder / COMPARED)
+        known = {
+            name: (_targets(one), mine, scale(_cosines(model, one)))
+            for (name, one), mine in zip(watched.items(), said, strict=True)
+        }
+        by_dev = [values for name, values in known.items() if name.endswith(_DEV)]
+        best, tried = best_weight(by_dev) if by_dev else (0.0, {})
+        weight = best if asked == "auto" else float(asked)
+        say(job.options.progress, f"the bi-encoder's cosines count {weight:g} in the labels")
+        pairs, found = CandidatePairs.read(candidates.folder), PairScores.read(scores.folder)
+        array = np.load(vectors.folder / VECTORS, mmap_mode="r")
+        write_blended(folder, found, scale(cosines(array, pairs.left, pairs.right)), weight)
+        with disk_errors(folder, safe=_SAFE):
+            write_whole(folder / "scores.json", json.dumps({"truncated": found.truncated}).encode())
+        agreed = {
+            name: asdict(agreement(blended(mine, near, weight), truth)) for name, (truth, mine, near) in known.items()
+        }
+        facts = {"weight": weight, "spearman of dev by weight": tried, "scale": asdict(scale), "agreement": agreed}
+        return Made((*SCORES, "scores.json"), facts)
+
+    inputs = {
+        "candidates": candidates.digest,
+        "scores": scores.digest,
+        "vectors": vectors.digest,
+        "retriever": retriever.key,
+        "labelled": hashes(job.labelled),
+        "compared with": hashes(list(watched.values())),
+        "blend": asked,
+        "max_length": job.options.max_length,
+    }
+    return job.stages.run("labels", inputs, make)
+
+
 def silver_stage(job: Job, candidates: Done, scores: Done) -> Done:
-    """Which of the scored pairs are kept, as silver.tsv."""
+    """Which of the scored pairs are kept, as silver.tsv. scores: of the stage scores, or labels."""
     options, material = job.options, job.material
     wanted = options.candidates.wanted(len(material.sentences)) if "kde" in options.candidates.strategies else None
 
@@ -125,8 +188,11 @@ def silver_stage(job: Job, candidates: Done, scores: Done) -> Done:
     return job.stages.run("silver", inputs, make)
 
 
-def silver_facts(job: Job, candidates: Done, scores: Done, silver: Done) -> Silver:
-    """What the report tells of the silver set: of the file as it is now, which somebody may have edited."""
+def silver_facts(job: Job, candidates: Done, scores: Done, labels: Done, silver: Done) -> Silver:
+    """What the report tells of the silver set: of the file as it is now, which somebody may have edited.
+
+    labels: the stage labels, or scores again where nothing was blended.
+    """
     path = silver.folder / SILVER
     now, looked = read_silver(path), look(path)
     return Silver(
@@ -140,7 +206,10 @@ def silver_facts(job: Job, candidates: Done, scores: Done, silver: Done) -> Silv
         edges=tuple(place / BINS for place in range(BINS + 1)),
         histogram=tuple(histogram(_targets(now), BINS)),
         labelled_histogram=tuple(histogram(job.material.scores, BINS)),
-        agreement=dict(scores.facts["agreement"]),
+        agreement=dict(labels.facts["agreement"]),
+        cross_agreement=dict(scores.facts["agreement"]),
+        blend=float(labels.facts.get("weight", 0.0)),
+        blend_tried=dict(labels.facts.get("spearman of dev by weight", {})),
         truncated=int(scores.facts["truncated"]),
         samples=looked.samples,
     )
@@ -150,22 +219,39 @@ def agreement_sets(job: Job) -> dict[str, Examples]:
     """Labelled pairs that the cross-encoder did not learn from: those of the evaluation, and gold for a ready one."""
     material: Material = job.material
     found = {f"{one.name} (test)": one for one in material.sets.test}
-    found |= {f"{one.name} (dev)": one for one in material.sets.dev}
+    found |= {f"{one.name}{_DEV}": one for one in material.sets.dev}
     if job.options.cross_encoder is not None:
         found |= {one.name: one for one in job.labelled}
     return found
 
 
-def both_orders(models: Sequence[CrossEncoder], examples: Examples) -> np.ndarray[Any, Any]:  # float [n]
+def both_orders(models: Sequence[CrossEncoder], examples: Examples) -> Array:  # float [n]
     """The score of every pair as a silver pair would get it: the mean over models and orders."""
     pairs = list(zip(examples.columns["a"], examples.columns["b"], strict=True))
     asked = pairs + [(b, a) for a, b in pairs]
     readings = [model.predict(asked).reshape(2, len(pairs)) for model in models]
-    mean: np.ndarray[Any, Any] = np.clip(np.concatenate(readings), 0.0, 1.0).mean(axis=0)
+    mean: Array = np.clip(np.concatenate(readings), 0.0, 1.0).mean(axis=0)
     return mean
 
 
-def _targets(examples: Examples) -> np.ndarray[Any, Any]:
+def _cosines(model: BiEncoder, examples: Examples) -> Array:  # float [n]
+    return np.asarray(similarities(model, examples).by_kind["cosine"], np.float32)
+
+
+def _write_arrays(path: Path, arrays: Sequence[Array]) -> None:
+    """Several arrays as one file, whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez(buffer, *arrays)
+    with disk_errors(path, safe=_SAFE):
+        write_whole(path, buffer.getvalue())
+
+
+def _read_arrays(path: Path) -> list[Array]:
+    with np.load(path, allow_pickle=False) as found:
+        return [found[f"arr_{number}"] for number in range(len(found.files))]
+
+
+def _targets(examples: Examples) -> Array:
     return np.asarray(examples.targets, np.float32)
 
 

@@ -4,13 +4,14 @@
     domain and public        sentences of the domain alone; public trains
 
 Of a domain that comes as labelled examples the labels are not looked at. Sentences of the evaluation sets among those
-to be paired are treated as the leakage policy says, now: not after hours, when the silver pairs are trained on.
+to be paired are treated as the leakage policy says, now: not after hours, when the silver pairs are trained on. A
+domain file without a single sentence, and a run folder that holds something else, are errors now too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -25,10 +26,12 @@ from munjang.data.tabular import file_records
 from munjang.errors import DataError, InputError
 from munjang.recipes.augmenting.defaults import TWO_WAYS
 from munjang.recipes.augmenting.options import AugmentOptions
+from munjang.recipes.augmenting.result import check_folder
 from munjang.recipes.augmenting.sentences import Sentences, collect
 from munjang.recipes.options import GivenSets
 from munjang.recipes.sets import Kinds, Sets, check_leakage, read_sets
 from munjang.recipes.telling import say, tell_sets
+from munjang.training.run import data_hash
 
 Scenario = Literal["gold", "public"]
 Domain: TypeAlias = "str | Path | Examples | Sequence[str | Path | Examples] | None"
@@ -43,7 +46,19 @@ class Material:
     scenario: Scenario
     sets: Sets  # train: the labelled sets, named "gold: ..." or "public: ..."
     sentences: Sentences
+    domain: tuple[tuple[str, int], ...] = ()  # sources of plain sentences, and how many each has, duplicates too
     notes: tuple[str, ...] = ()
+
+    @property
+    def data(self) -> dict[str, object]:
+        """What the run was made of, by name and hash, as result.json has it."""
+        labelled = {self.scenario: self.sets.train, "dev": self.sets.dev, "test": self.sets.test}
+        found: dict[str, object] = {
+            role: [{"name": one.name, "rows": len(one), "hash": data_hash(one)} for one in sets]
+            for role, sets in labelled.items()
+        }
+        found["domain"] = [{"name": name, "texts": texts} for name, texts in self.domain]
+        return found | {"sentences": {"different": len(self.sentences), "hash": self.sentences.hash}}
 
     @property
     def scores(self) -> np.ndarray[tuple[int], np.dtype[np.float32]]:  # [n]
@@ -57,6 +72,7 @@ def read_material(
 ) -> Material:  # fmt: skip
     """Read and check; evaluation: the development and the test sets."""
     scenario = _scenario(gold, public, domain)
+    check_folder(Path(options.folder))
     if options.gold_rows is not None and scenario != "gold":
         raise InputError("gold_rows says how many rows of gold are labelled, but there is no gold")
     sets = read_sets(gold if scenario == "gold" else public, *evaluation, kinds=_SCORED, options=options.sets)
@@ -68,7 +84,11 @@ def read_material(
     own = chain.from_iterable(_rows(one) for one in (*sets.train, *unlabelled)) if scenario == "gold" else ()
     say(options.progress, "collecting sentences")
     screened = _Screened(sets.evaluation, remove=options.leakage == "remove")
-    sentences = collect((), screened.passed(chain(own, domain_texts(domain, options))), progress=options.progress)
+    met = _Met()
+    plain = domain_texts(domain, options, met=met)
+    sentences = collect((), screened.passed(chain(own, plain)), progress=options.progress)
+    for name, count in met.sources:
+        say(options.progress, f"domain {name}: {count:,} texts")
     say(options.progress, f"{len(sentences):,} different sentences to pair")
     notes = screened.notes(options.leakage)
     if len(sentences) < 2:
@@ -76,7 +96,7 @@ def read_material(
             f"pairs need at least two different sentences, got {len(sentences)}"
             + (": leakage='remove' took those of the evaluation sets out" if screened.shared else "")
         )
-    return Material(scenario, sets, sentences, notes)
+    return Material(scenario, sets, sentences, tuple(met.sources), notes)
 
 
 def _scenario(gold: GivenSets, public: GivenSets, domain: Domain) -> Scenario:
@@ -153,21 +173,43 @@ class _Screened:
 # --- the domain ------------------------------------------------------------------------------------------------------
 
 
-def domain_texts(domain: Domain, options: AugmentOptions) -> Iterator[str]:
+@dataclass
+class _Met:
+    """Sources of plain sentences that were read to their end, with the number of their texts."""
+
+    sources: list[tuple[str, int]] = field(default_factory=list)
+
+    def counted(self, given: str | Path | Examples, texts: Iterator[str]) -> Iterator[str]:
+        """The texts; an error after the last where there was none: a file that was given was meant."""
+        name = (given.name or "examples") if isinstance(given, Examples) else str(given)
+        count = 0
+        for text in texts:
+            count += not isinstance(text, str) or bool(text.strip())
+            yield text
+        if not count:
+            raise DataError(
+                f"{name}: there is not a single sentence in it. A file of the domain has a sentence a line, or a table "
+                "with a column of sentences; leave it away if there are none"
+            )
+        self.sources.append((name, count))
+
+
+def domain_texts(domain: Domain, options: AugmentOptions, *, met: _Met | None = None) -> Iterator[str]:
     """The sentences of a domain: a file or a public set by its name, examples, or a list of these and of texts.
 
     In a list a str is a sentence and a Path a file (or the name of a public set).
     """
+    met = met or _Met()
     if domain is None:
         return
     if isinstance(domain, str | Path | Examples):
-        yield from _source_texts(domain, options)
+        yield from met.counted(domain, _source_texts(domain, options))
         return
     if not isinstance(domain, Iterable):
         raise InputError(f"domain must be a path, texts or Examples, got {type(domain).__name__}")
     for one in domain:
         if isinstance(one, Path | Examples):
-            yield from _source_texts(one, options)
+            yield from met.counted(one, _source_texts(one, options))
         else:
             yield one
 
@@ -194,15 +236,21 @@ def _file_texts(path: Path, options: AugmentOptions) -> Iterator[str]:
     source = TextSource(path, column=options.domain_column, format=None, encoding=sets.encoding)
     if source.kind == "txt" or options.domain_column is not None:
         return (row.text for row in source.rows())
-    names = file_records(source).names
+    # As for the files of pairs: columns by their numbers mean that no header names them.
+    pairs = replace(source, header=not _numbered(sets.columns))
+    names = file_records(pairs).names
     try:
         sides = list(choose_columns(names, "pairs", _sides(sets.columns), str(path)).texts.values())[:2]
     except (DataError, InputError):
         return (row.text for row in source.rows())  # the one column, or an error that names them all
     return chain.from_iterable(
         (row.text, str(row.columns[names[sides[1]]]))
-        for row in replace(source, column=names[sides[0]], keep=(names[sides[1]],)).rows()
+        for row in replace(pairs, column=names[sides[0]], keep=(names[sides[1]],)).rows()
     )
+
+
+def _numbered(columns: Mapping[str, str | int] | None) -> bool:
+    return bool(columns) and all(str(column).isdecimal() for column in (columns or {}).values())
 
 
 def _sides(columns: Mapping[str, str | int] | None) -> dict[str, str | int] | None:

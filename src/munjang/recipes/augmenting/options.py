@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from munjang.errors import InputError
 from munjang.inputs import Progress
 from munjang.recipes.augmenting.candidates import Candidates
 from munjang.recipes.augmenting.defaults import (
     BI_OBJECTIVES,
+    CROSS_OBJECTIVES,
     MIXES,
     PRETRAIN_PAIRS,
     RETRIEVERS,
     BiObjective,
+    CrossObjective,
     Mix,
     RetrieveWith,
 )
@@ -27,17 +29,20 @@ from munjang.recipes.options import GivenModel, LeakagePolicy, RecipeOptions, Se
 class AugmentOptions:
     """Everything that may be chosen about Augmented SBERT.
 
-    bi_changes and cross_changes are settings that differ from the defaults of the recipes sts and cross_sts. The
-    bi-encoder on gold alone (the baseline) and the one on gold and silver train with the same.
+    bi_changes and cross_changes are settings that differ from the defaults of the recipes sts and cross_sts,
+    pretrain_changes those of the pretraining. The bi-encoder on gold alone (the baseline) and the one on gold and
+    silver train with the same.
     """
 
     folder: str | Path  # the run folder
     cross_encoder: GivenModel | None = None  # a ready one, which labels; None: one is trained on the labelled pairs
     cross_model: GivenModel | None = None  # what that one starts from; None: the body of the bi-encoder
     cross_count: int = 1  # several, by seed: labels are their mean, and their spread says how certain these are
-    pretrain: bool = False  # prepare it on the candidates with the retriever's cosines as scores
+    cross_objective: CrossObjective = "order"
+    pretrain: bool = False  # prepare it on candidates and random pairs with the retriever's cosines as scores
     pretrain_pairs: int = PRETRAIN_PAIRS  # at most so many of them
     candidates: Candidates = field(default_factory=Candidates)  # how pairs are found
+    blend: float | Literal["auto"] = "auto"  # how much the retriever's cosines count in the labels; auto: by dev
     sampling: Sampling = field(default_factory=Sampling)  # which of them are kept
     retriever: GivenModel | None = None  # the bi-encoder that finds neighbours; None: as retrieve_with says
     retrieve_with: RetrieveWith = "trained"  # the baseline, or the model as it is given
@@ -47,6 +52,7 @@ class AugmentOptions:
     gold_rows: int | None = None  # label so many rows of gold only; of the others the sentences are used
     bi_changes: Mapping[str, object] = field(default_factory=dict)
     cross_changes: Mapping[str, object] = field(default_factory=dict)
+    pretrain_changes: Mapping[str, object] = field(default_factory=dict)
     seed: int = 0  # of new heads, of the training, of gold_rows; candidates and sampling have their own
     device: str | None = None
     leakage: LeakagePolicy = "report"
@@ -56,13 +62,17 @@ class AugmentOptions:
     progress: Progress = False
 
     def __post_init__(self) -> None:
-        for name, known in (("objective", BI_OBJECTIVES), ("mix", MIXES), ("retrieve_with", RETRIEVERS)):
+        choices = (("objective", BI_OBJECTIVES), ("cross_objective", CROSS_OBJECTIVES), ("mix", MIXES),
+                   ("retrieve_with", RETRIEVERS))  # fmt: skip
+        for name, known in choices:
             if getattr(self, name) not in known:
                 raise InputError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         for name in ("cross_count", "pretrain_pairs", "gold_rows"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
+        if self.blend != "auto" and not (isinstance(self.blend, int | float) and 0 <= self.blend < 1):
+            raise InputError(f"blend must be 'auto' or a number from 0 up to, but not, 1, got {self.blend!r}")
         if self.cross_encoder is not None:
             told = [name for name in ("cross_model", "cross_changes", "pretrain") if getattr(self, name)]
             told += ["cross_count"] if self.cross_count > 1 else []
@@ -70,25 +80,28 @@ class AugmentOptions:
                 raise InputError(
                     f"cross_encoder is ready and is not trained, so {', '.join(told)} would do nothing: leave one away"
                 )
-        if self.retriever is not None and not self.needs_vectors:
+        if self.retriever is not None and not self.needs_vectors and self.blend == 0:
             raise InputError(
-                "retriever finds neighbours for the strategy semantic (or cosines for pretrain), and neither is asked "
-                f"for: the strategies are {', '.join(self.candidates.strategies)}"
+                "retriever finds neighbours for the strategy semantic (or cosines for pretrain and blend), and nothing "
+                f"of these is asked for: the strategies are {', '.join(self.candidates.strategies)}"
             )
-        for changes in (self.bi_changes, self.cross_changes):
+        for changes in (self.bi_changes, self.cross_changes, self.pretrain_changes):
             RecipeOptions(changes=changes, leakage=self.leakage)  # raises where a setting is unknown
             if "seed" in changes:
                 raise InputError("the seed of every part follows from AugmentOptions(seed=...), not from changes")
 
     @property
     def needs_vectors(self) -> bool:
-        """Whether a retriever has to encode the sentences."""
+        """Whether a retriever has to encode the sentences, whatever becomes of the labels."""
         return "semantic" in self.candidates.strategies or self.pretrain
 
-    @property
-    def needs_baseline(self) -> bool:
+    def blends(self, *, dev: bool) -> bool:
+        """Whether cosines may count in the labels; dev: there is a development set to choose by."""
+        return dev if self.blend == "auto" else self.blend > 0
+
+    def needs_baseline(self, *, vectors: bool) -> bool:
         """Whether the model is trained on the labelled pairs alone: to compare with, or to find neighbours."""
-        return self.baseline or (self.needs_vectors and self.retriever is None and self.retrieve_with == "trained")
+        return self.baseline or (vectors and self.retriever is None and self.retrieve_with == "trained")
 
     def recipe(self, changes: Mapping[str, object], **told: Any) -> RecipeOptions:
         """The options of one of the trainings."""
@@ -113,6 +126,7 @@ class AugmentOptions:
             "sets": asdict(self.sets),
             "bi_changes": dict(self.bi_changes),
             "cross_changes": dict(self.cross_changes),
+            "pretrain_changes": dict(self.pretrain_changes),
         }
 
 

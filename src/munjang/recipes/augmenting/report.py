@@ -20,6 +20,7 @@ _TITLES = {
     "pretrain": "the cross-encoder learns the cosines of the bi-encoder",
     "cross": "the cross-encoder on the labelled pairs",
     "scores": "what the cross-encoder says of the candidates",
+    "labels": "its scores, blended with the cosines of the bi-encoder",
     "silver": "which of them are kept",
     "bi-silver": "the bi-encoder on the silver pairs",
     "bi": "the bi-encoder with the silver pairs",
@@ -61,10 +62,16 @@ def training_folders(folder: Path) -> list[Path]:
 def augmented_html(result: Mapping[str, Any], *, title: str) -> str:
     """The page."""
     parts = [_summary(result), _silver(result), _agreement(result), _samples(result), _trainings(result),
-             _stages(result), _settings(result)]  # fmt: skip
-    start = Path(str(result["model"]["name"])).name
+             _stages(result), _data(result), _settings(result)]  # fmt: skip
+    start = _start(str(result["model"]["name"]))
     ways = {"gold": "few labelled pairs", "public": "no labelled pairs in the domain, public ones from elsewhere"}
     return page(title, f"Munjang report. Augmented SBERT from {start}: {ways[result['scenario']]}.", parts)
+
+
+def _start(name: str) -> str:
+    """The last part of a path; the last two where that is only `model`, as in the folder of a run."""
+    parts = Path(name).parts
+    return "/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:])
 
 
 def _summary(result: Mapping[str, Any]) -> Section:
@@ -121,20 +128,28 @@ def _silver(result: Mapping[str, Any]) -> Section:
 
 
 def _agreement(result: Mapping[str, Any]) -> Section:
-    found = result["silver"]["agreement"]
+    silver = result["silver"]
+    found, cross, title = silver["agreement"], silver.get("cross_agreement", {}), "How good the labels are"
     if not found:
         told = "Not known: there are no labelled pairs that the cross-encoder did not learn from. Give --dev."
-        return Section("How well the cross-encoder labels", paragraph(told))
+        return Section(title, paragraph(told))
     rows = [
-        (name, f"{one['pairs']:,}", _maybe(one["spearman"]), _maybe(one["pearson"]), f"{one['mean_difference']:.3f}")
+        (name, f"{one['pairs']:,}", _maybe(cross.get(name, one)["spearman"]), _maybe(one["spearman"]),
+         _maybe(one["pearson"]), f"{one['mean_difference']:.3f}")
         for name, one in found.items()
-    ]
+    ]  # fmt: skip
     told = (
-        "Its scores beside the labels of pairs that it did not learn from (a development set chose it): correlations "
-        "times 100, and the mean difference on the scale 0..1."
+        "What silver pairs get as labels, beside the labels of pairs that the cross-encoder did not learn from (a "
+        "development set chose it): correlations times 100, and the mean difference on the scale 0..1."
     )
-    header = ("Set", "Pairs", "Spearman", "Pearson", "Mean difference")
-    return Section("How well the cross-encoder labels", paragraph(told) + table(header, rows, right=(1, 2, 3, 4)))
+    header = ("Set", "Pairs", "Cross-encoder alone: Spearman", "Labels: Spearman", "Pearson", "Mean difference")
+    body = paragraph(told) + table(header, rows, right=(1, 2, 3, 4, 5))
+    if silver.get("blend_tried"):
+        tried = [(weight, hundred(value), "chosen" if float(weight) == silver["blend"] else "")
+                 for weight, value in silver["blend_tried"].items()]  # fmt: skip
+        told = f"The cosines of the bi-encoder count {silver['blend']:g} in the labels. On the development sets:"
+        body += paragraph(told) + table(("Weight of the cosines", "Spearman", ""), tried, right=(0, 1))
+    return Section(title, body)
 
 
 def _maybe(value: float | None) -> str:
@@ -145,7 +160,7 @@ def _samples(result: Mapping[str, Any]) -> Section:
     body = ""
     for name, rows in result["silver"]["samples"].items():
         cells = [
-            (row["a"], row["b"], f"{row['score']:.2f}", "" if row["spread"] is None else f"{row['spread']:.2f}",
+            (row["a"], row["b"], f"{row['score']:.2f}", "" if row["spread"] is None else f"{row['spread']:.3f}",
              row["origin"])
             for row in rows
         ]  # fmt: skip
@@ -175,6 +190,18 @@ def _told(name: str) -> str:
 def _stages(result: Mapping[str, Any]) -> Section:
     rows = [(one["folder"], _told(one["name"]), duration(one["seconds"])) for one in result["stages"]]
     return Section("Stages", table(("Folder", "What", "Time"), rows, right=(2,)))
+
+
+def _data(result: Mapping[str, Any]) -> Section:
+    """What the run was made of: sets by name, rows and hash, files of plain sentences."""
+    found: Mapping[str, Any] = result.get("data", {})
+    rows = [
+        (role, one["name"], f"{one.get('rows', one.get('texts', 0)):,}", one.get("hash", ""))
+        for role, sets in found.items()
+        if isinstance(sets, list)
+        for one in sets
+    ]
+    return Section("Data", table(("Part", "Name", "Rows", "Hash"), rows, right=(2,)))
 
 
 def _settings(result: Mapping[str, Any]) -> Section:

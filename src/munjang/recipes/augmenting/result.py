@@ -5,16 +5,19 @@ Every part is read back from what its stage wrote down, so that a rerun that had
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from munjang.bi_encoder import BiEncoder
+from munjang.errors import InputError
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import Difference
 from munjang.recipes.augmenting.samples import Row
 from munjang.recipes.options import RecipeResult
+from munjang.recipes.record import versions
 from munjang.recipes.stages import Done
 
 Part = Literal["test", "dev"]
@@ -97,9 +100,12 @@ class Silver:
     edges: tuple[float, ...]
     histogram: tuple[int, ...]
     labelled_histogram: tuple[int, ...]
-    agreement: dict[str, dict[str, float | None]]  # set -> how well the cross-encoder's scores agree with its labels
+    agreement: dict[str, dict[str, float | None]]  # set -> how well the labels of silver pairs agree with its own
     samples: dict[str, list[Row]]  # rows to look at, by what they are examples of
     truncated: int = 0  # readings of pairs that were cut
+    cross_agreement: dict[str, dict[str, float | None]] = field(default_factory=dict)  # of the cross-encoder alone
+    blend: float = 0.0  # how much the bi-encoder's cosines count in the labels
+    blend_tried: dict[str, float] = field(default_factory=dict)  # weight -> Spearman of the labels on dev
 
 
 @dataclass(frozen=True)
@@ -149,27 +155,58 @@ def _verdict(gain: Gain) -> str:
 
 
 def labeller_notes(silver: Silver, baseline: Sequence[Trained], *, prepared: bool = False) -> list[str]:
-    """What speaks against the cross-encoder's labels: nobody checked them, or the bi-encoder knew better before."""
+    """What speaks against the labels of the silver pairs: nobody checked them, or the bi-encoder knew better before."""
     if not silver.agreement:
         return [
-            "How well the cross-encoder labels is not known: there are no labelled pairs that it did not learn from. "
-            "Give a development set."
+            "How good the labels are is not known: there are no labelled pairs that the cross-encoder did not learn "
+            "from. Give a development set."
         ]
     known = {f"{one.name} (test)": one for trained in baseline for one in trained.test}
     known |= {f"{one.name} (dev)": one for trained in baseline for one in trained.dev}
-    remedies = "more labelled pairs, longer training, another start (cross_model)" + (
-        "" if prepared else ", or pretrain"
+    remedies = "more labelled pairs, longer training, another start (cross_model, --cross-model)" + (
+        "" if prepared else ", or preparing it (pretrain, --pretrain)"
     )
     return [
-        f"The cross-encoder labels {name} worse (spearman {100 * value:.2f}) than the bi-encoder without silver pairs "
-        f"scores it ({100 * known[name].value:.2f}): such labels can hardly help. What may: {remedies}."
+        f"The labels would agree with {name} worse (spearman {100 * value:.2f}) than the bi-encoder without silver "
+        f"pairs does ({100 * known[name].value:.2f}): such labels can hardly help. What may: {remedies}."
         for name, one in silver.agreement.items()
         if name in known and (value := one["spearman"] or 0.0) < known[name].value
     ]
 
 
-def result_dict(result: AugmentResult, options: Mapping[str, object], model: Mapping[str, object]) -> dict[str, object]:
-    """result.json: everything that the report shows."""
+def check_folder(folder: Path) -> None:
+    """Refuse a run folder where something else lies that the result would replace: its model, its result.json."""
+    names = [name for name in ("model", "result.json", "index.html") if (folder / name).exists()]
+    if not names:
+        return
+    recipe = None
+    if (folder / "result.json").is_file():
+        try:
+            found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+            recipe = found.get("recipe", "another") if isinstance(found, dict) else "another"
+        except (OSError, ValueError):
+            recipe = "another"
+    trained = (folder / "recipe.json").exists()
+    begun = any(folder.glob("[0-9]*-*/begun.json"))  # stages, although a kill came before result.json
+    if recipe == "augmented" or (recipe is None and begun and not trained):
+        return
+    raise InputError(
+        f"{folder} holds {' and '.join(names)} of something else than `munjang augment`, which would be replaced: "
+        "choose another run folder"
+    )
+
+
+def result_dict(
+    result: AugmentResult,
+    options: Mapping[str, object],
+    model: Mapping[str, object],
+    *,
+    data: Mapping[str, object] | None = None,
+) -> dict[str, object]:
+    """result.json: everything that the report shows, and what is needed to repeat the run.
+
+    data: what it was made of (`Material.data`).
+    """
     found = [one for one in (result.baseline, *result.cross, *result.others, result.bi) if one is not None]
     order = [one.folder for one in result.stages]
     trainings = sorted(found, key=lambda one: order.index(one.folder))
@@ -199,6 +236,8 @@ def result_dict(result: AugmentResult, options: Mapping[str, object], model: Map
         ],
         "notes": list(result.notes),
         "options": dict(options),
+        "data": dict(data or {}),
+        "versions": versions(),
     }
 
 

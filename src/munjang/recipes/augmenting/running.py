@@ -6,6 +6,7 @@
     pretrain    where it is wanted: the cross-encoder learns the baseline's cosines first
     cross       cross-encoders on the labelled pairs, one for every seed; none where a ready one is given
     scores      what they say of the candidates
+    labels      their scores, blended with the cosines of the bi-encoder, where that agrees better with dev
     silver      which of these are kept: silver.tsv
     bi          the bi-encoder, from the start again, on labelled and silver pairs
     compare     both bi-encoders on the same test rows
@@ -25,6 +26,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from munjang.bi_encoder import BiEncoder
+from munjang.checkpoint import is_cross, resolve
+from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.checkpoint.swap import replace_folder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
@@ -34,6 +37,7 @@ from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities
 from munjang.nn.device import choose_device
 from munjang.recipes.augmenting import labelling, trainings
+from munjang.recipes.augmenting.labelling import Retriever
 from munjang.recipes.augmenting.material import Domain, Material, read_material
 from munjang.recipes.augmenting.neighbours import is_approximate
 from munjang.recipes.augmenting.options import AugmentOptions, model_name
@@ -109,7 +113,7 @@ class _Models:
             cross = original_cross(model if options.cross_model is None else options.cross_model, plain)
         else:
             ready = _ready(options)
-        if options.needs_vectors and options.retriever is not None:
+        if options.retriever is not None:
             retriever = original_bi(options.retriever, plain)
         return cls(start, cross, ready, retriever)
 
@@ -121,6 +125,11 @@ def _ready(options: AugmentOptions) -> Original:
         raise InputError("cross_encoder must be a cross-encoder, got a BiEncoder: as a start to train one from it is "
                          "cross_model")  # fmt: skip
     assert given is not None
+    if isinstance(given, str | Path) and not is_cross(resolve(given, organisation=CROSS_ORGANISATION)):
+        raise InputError(
+            f"cross_encoder must be a cross-encoder, but {given} has no head that scores pairs: as a start to train "
+            "one from it is cross_model (--cross-model)"
+        )
     model = _load_cross(given, options)
     if len(model.labels) != 1:
         raise InputError(
@@ -139,9 +148,12 @@ def _run(job: Job, models: _Models) -> AugmentResult:
     options = job.options
     start = Start.of(models.start)
     baseline = None
-    if options.needs_baseline:
+    blends = options.blends(dev=bool(job.material.sets.dev))
+    needed = options.needs_vectors or blends
+    if options.needs_baseline(vectors=needed):
         baseline = trainings.train_bi(job, "baseline", start=start, data=Data.of(job.labelled))
-    vectors = _vectors(job, models, baseline) if options.needs_vectors else None
+    retriever = _retriever(job, models, baseline) if needed else None
+    vectors = None if retriever is None else labelling.encode_stage(job, retriever)
     candidates = labelling.candidate_stage(job, vectors)
     others: list[Done] = []
     crossed: list[Done] = []
@@ -153,26 +165,31 @@ def _run(job: Job, models: _Models) -> AugmentResult:
             first = Start.after(others[-1])
         crossed = trainings.train_cross(job, first)
     scores = _scores(job, models, candidates, crossed)
-    silver = labelling.silver_stage(job, candidates, scores)
+    labels = scores
+    if blends:
+        assert vectors is not None
+        assert retriever is not None
+        labels = labelling.label_stage(job, candidates, scores, vectors, retriever)
+    silver = labelling.silver_stage(job, candidates, labels)
     final = trainings.train_final(job, start=start, silver=silver)
     gains = [] if baseline is None else _compare(job, baseline, final[-1])
     return _finish(
         job,
         models,
         gains=gains,
-        silver=labelling.silver_facts(job, candidates, scores, silver),
+        silver=labelling.silver_facts(job, candidates, scores, labels, silver),
         trained={"baseline": [baseline] if baseline else [], "cross": crossed, "others": others + final[:-1],
                  "bi": final[-1:]},
     )  # fmt: skip
 
 
-def _vectors(job: Job, models: _Models, baseline: Done | None) -> Done:
+def _retriever(job: Job, models: _Models, baseline: Done | None) -> Retriever:
     options = job.options
     if models.retriever is not None or options.retrieve_with == "given":
         chosen = models.retriever or models.start
-        return labelling.encode_stage(job, lambda: _load_bi(chosen.fresh(), options), chosen.fingerprint)
+        return Retriever(lambda: _load_bi(chosen.fresh(), options), chosen.fingerprint)
     assert baseline is not None
-    return labelling.encode_stage(job, lambda: _load_bi(baseline.folder / "model", options), baseline.digest)
+    return Retriever(lambda: _load_bi(baseline.folder / "model", options), baseline.digest)
 
 
 def _scores(job: Job, models: _Models, candidates: Done, crossed: Sequence[Done]) -> Done:
@@ -266,9 +283,10 @@ def _finish(
         notes=notes,
     )
     told = {"name": model_name(models.start.given), "fingerprint": models.start.fingerprint}
-    content = json.dumps(result_dict(result, options.to_dict(), told), ensure_ascii=False, indent=2, default=str)
+    content = result_dict(result, options.to_dict(), told, data=job.material.data)
+    text = json.dumps(content, ensure_ascii=False, indent=2, default=str)
     with disk_errors(folder, safe=_SAFE):
-        write_whole(folder / "result.json", (content + "\n").encode("utf-8", "replace"))
+        write_whole(folder / "result.json", (text + "\n").encode("utf-8", "replace"))
     write_augmented_report(folder)
     return result
 

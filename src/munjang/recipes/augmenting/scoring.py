@@ -27,7 +27,7 @@ from munjang.recipes.augmenting.sentences import Sentences
 
 Array: TypeAlias = npt.NDArray[Any]
 
-WINDOW = 8192  # pairs that are scored before a piece is written
+WINDOW = 2048  # pairs that are scored before a piece is written: a minute on a slow machine
 _RECORD = "scores.json"
 _RESULTS = ("scores.npy", "spread.npy")
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from munjang.data import Examples
+from munjang.recipes.augmenting.candidates import random_pairs
+from munjang.recipes.augmenting.defaults import MIXING, PRETRAIN
 from munjang.recipes.augmenting.material import Material
 from munjang.recipes.augmenting.options import AugmentOptions
 from munjang.recipes.augmenting.originals import Original
-from munjang.recipes.augmenting.pairs import CandidatePairs
+from munjang.recipes.augmenting.pairs import CandidatePairs, PairFilter
 from munjang.recipes.augmenting.result import training_facts
 from munjang.recipes.augmenting.silver import read_silver
 from munjang.recipes.defaults import RecipeName
@@ -23,7 +25,6 @@ from munjang.recipes.stages import Done, Made, Stages
 from munjang.training.run import data_hash
 
 _BLOCK = 65_536  # pairs whose cosines are computed at once
-_OF_DEV = ("metric", "patience", "max_steps", "evaluate_every")  # settings that mean nothing in the pretraining
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +111,10 @@ def train_stage(
     return done
 
 
-def train_bi(job: Job, name: str, *, start: Start, data: Data) -> Done:
-    """A bi-encoder: the baseline and the augmented one alike."""
-    chosen = job.options.recipe(job.options.bi_changes, objective=job.options.objective)
+def train_bi(job: Job, name: str, *, start: Start, data: Data, mixed: bool = False) -> Done:
+    """A bi-encoder: the baseline and the augmented one alike. mixed: labelled and silver pairs share the steps."""
+    changes = {**(MIXING if mixed else {}), **job.options.bi_changes}
+    chosen = job.options.recipe(changes, objective=job.options.objective)
     return train_stage(job, name, "sts", start=start, data=data, options=chosen)
 
 
@@ -120,7 +122,7 @@ def train_final(job: Job, *, start: Start, silver: Done) -> list[Done]:
     """The bi-encoder on labelled and silver pairs; the last stage has it."""
     labelled, made = Data.of(job.labelled), silver_data(silver)
     if job.options.mix == "together":
-        return [train_bi(job, "bi", start=start, data=labelled.plus(made))]
+        return [train_bi(job, "bi", start=start, data=labelled.plus(made), mixed=True)]
     first = train_bi(job, "bi-silver", start=start, data=made)
     return [first, train_bi(job, "bi", start=Start.after(first), data=labelled)]
 
@@ -131,40 +133,45 @@ def train_cross(job: Job, start: Start) -> list[Done]:
     found = []
     for number in range(options.cross_count):
         name = "cross" if options.cross_count == 1 else f"cross-{number + 1}"
-        chosen = options.recipe(options.cross_changes, seed=options.seed + number, before=False)
+        seed = options.seed + number
+        chosen = options.recipe(options.cross_changes, objective=options.cross_objective, seed=seed, before=False)
         found.append(train_stage(job, name, "cross_sts", start=start, data=Data.of(job.labelled), options=chosen))
     return found
 
 
 def pretrain_cross(job: Job, start: Start, *, candidates: Done, vectors: Done) -> Done:
-    """A cross-encoder that learns what the retriever says of the candidates, one pass; then it is trained as usual.
+    """A cross-encoder that learns what the retriever says of candidates and random pairs; then it is trained as usual.
 
-    A body that was a bi-encoder's has never compared two texts, and few labelled pairs do not teach it that.
+    A body that was a bi-encoder's has never compared two texts, and few labelled pairs do not teach it that. Random
+    pairs, as many as there are candidates, show it what is not alike.
     """
     options = job.options
-    changes = {name: value for name, value in options.cross_changes.items() if name not in _OF_DEV}
-    chosen = options.recipe({**changes, "epochs": 1.0}, objective="bce", before=False)
+    rules = PairFilter(job.material.sentences, known=job.labelled, forbidden=job.material.sets.evaluation)
+    chosen = options.recipe({**PRETRAIN, **options.pretrain_changes}, objective="bce", before=False)
 
     def read() -> list[Examples]:
-        pairs = CandidatePairs.read(candidates.folder)
-        places = _some(len(pairs), options.pretrain_pairs, options.seed)
+        found, texts = CandidatePairs.read(candidates.folder), job.material.sentences
+        half = max(1, options.pretrain_pairs // 2)
+        places = _some(len(found), half, options.seed)
+        drawn = rules.sides(random_pairs(rules, len(places), np.random.default_rng([options.seed, 1])))
+        sides = ((found.left, drawn[0]), (found.right, drawn[1]))
+        left, right = (np.concatenate([np.asarray(near[places]), far]) for near, far in sides)
         array = np.load(vectors.folder / "vectors.npy", mmap_mode="r")
-        left, right = np.asarray(pairs.left[places]), np.asarray(pairs.right[places])
-        texts = job.material.sentences
         columns = {"a": [texts[place] for place in left.tolist()], "b": [texts[place] for place in right.tolist()]}
-        return [Examples("candidates by cosine", "scored", columns, cosines(array, left, right))]
+        scores = np.clip(cosines(array, left, right), 0.0, 1.0)
+        return [Examples("candidates and random pairs by cosine", "scored", columns, scores)]
 
-    data = Data(read, [candidates.digest, vectors.digest, options.pretrain_pairs, options.seed])
+    data = Data(read, [candidates.digest, vectors.digest, rules.hash, options.pretrain_pairs, options.seed])
     return train_stage(job, "pretrain", "cross_sts", start=start, data=data, options=chosen, measured=False)
 
 
 def cosines(vectors: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:  # [n, d], [m], [m] -> [m]
-    """Cosines of pairs of unit vectors, clipped to 0..1, float32; a block at a time, as the vectors lie on disk."""
+    """Cosines of pairs of unit vectors, float32; a block at a time, as the vectors lie on disk."""
     found = np.empty(len(left), np.float32)
     for start in range(0, len(left), _BLOCK):
         window = slice(start, start + _BLOCK)
         one, other = vectors[left[window]], vectors[right[window]]
-        found[window] = np.clip(np.einsum("nd,nd->n", one, other, dtype=np.float32), 0.0, 1.0)
+        found[window] = np.einsum("nd,nd->n", one, other, dtype=np.float32)
     return found
 
 

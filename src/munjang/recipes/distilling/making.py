@@ -21,6 +21,7 @@ from munjang.recipes.distilling.options import DistillOptions
 from munjang.recipes.distilling.sources import Taken, plain_texts
 from munjang.recipes.distilling.targets import anchors
 from munjang.recipes.stages import Made
+from munjang.students.rebuilding import known_body
 from munjang.students.vocabulary import check_plan as check_vocabulary
 from munjang.students.width import check_hidden
 from munjang.training.run import data_hash
@@ -40,15 +41,15 @@ def check_plan(plan: StudentPlan | None, student: Model, taken: Sequence[Taken])
     if isinstance(student, CrossEncoder) and plan.dimension is not None:
         raise InputError("dimension is the width of vectors, and a cross-encoder makes none: leave it out of the plan")
     parts = _as_model(student.parts) if isinstance(student, CrossEncoder) else student.parts
-    if plan.layers is not None and not 1 <= plan.layers <= len(parts.body.config.steps):
-        raise InputError(
-            f"layers must be 1..{len(parts.body.config.steps)} (the layers that the student begins with), got "
-            f"{plan.layers}"
-        )
+    if plan.layers is not None:
+        layers = len(known_body(parts.body, "a student with fewer layers").config.steps)
+        if not 1 <= plan.layers <= layers:
+            raise InputError(f"layers must be 1..{layers} (the layers that the student begins with), got {plan.layers}")
     if plan.hidden is not None:
         check_hidden(parts, plan.hidden)
     vocabulary = plan.vocabulary
     if vocabulary is not None:
+        known_body(parts.body, "a student with another vocabulary")
         check_vocabulary(vocabulary, parts.tokenizer)
     if vocabulary is not None and vocabulary.embeddings == "translations" and not any(map(_translated, taken)):
         raise InputError(
@@ -61,6 +62,9 @@ def stage_inputs(job: Job) -> dict[str, object]:
     """Everything that decides the student."""
     plan = job.options.plan
     found: dict[str, object] = {"model": job.student.fingerprint, "plan": None if plan is None else asdict(plan)}
+    if isinstance(job.student, BiEncoder):  # saved with the student, and no part of a fingerprint
+        parts = job.student.parts
+        found["saved"] = [parts.prompts, parts.default_prompt_name, parts.similarity, job.student.truncate_dim]
     if plan is not None and (plan.vocabulary or plan.hidden or plan.dimension):
         found["texts"] = [[one.name, data_hash(one.examples)] for one in job.taken]
         found["seed"] = job.options.seeded
@@ -80,7 +84,9 @@ def make(folder: Path, job: Job) -> Made:
     report: dict[str, object] = {}
     for step in _steps(plan):
         result = _carry_out(given, step, _told(step, job), job.options)
-        given = parts = result.parts
+        parts = result.parts
+        # On the student's device, where a projection is fitted next.
+        given = parts if isinstance(student, CrossEncoder) else BiEncoder(parts, device=student.device, dtype="float32")
         notes += list(result.notes)
         report |= dict(result.report)
     model: Model
@@ -174,7 +180,7 @@ def _as_cross(before: CrossParts, made: ModelParts, seed: int) -> CrossParts:
         body=made.body,
         head=copy.deepcopy(before.head),
         tokenizer=made.tokenizer,
-        hf_config={**before.hf_config, **made.hf_config},
+        hf_config=dict(made.hf_config),  # which has all that the old one had, but for what is no longer true
         leftover=dict(made.leftover),
         notes=[],
     )

@@ -41,6 +41,11 @@ def dev_evaluators(job: Job) -> list[Evaluator]:
     return evaluators(_like(job), job.sets.dev, Work(()))
 
 
+def test_evaluators(job: Job) -> list[Evaluator]:
+    """What reports, each with an interval."""
+    return evaluators(_like(job), job.sets.test, Work(()), bootstrap=_BOOTSTRAP)
+
+
 def _like(job: Job) -> RecipeName:
     """The recipe whose evaluators measure such a student."""
     return "cross_rank" if job.cross_student else "sts"
@@ -48,7 +53,7 @@ def _like(job: Job) -> RecipeName:
 
 def make(folder: Path, job: Job, before: Model | None, after: Model) -> Made:
     """Measure, and write measured.json."""
-    chosen = [*evaluators(_like(job), job.sets.test, Work(()), bootstrap=_BOOTSTRAP), *dev_evaluators(job)]
+    chosen = [*test_evaluators(job), *dev_evaluators(job)]
     plain = [replace(one, bootstrap=0) for one in cast(Any, chosen)]  # only the student's interval is shown
     found: dict[str, object] = {"parts": ["test"] * len(job.sets.test) + ["dev"] * len(job.sets.dev)}
     say(job.options.progress, "measuring the student")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors, write_whole
-from munjang.errors import InputError
+from munjang.durable import disk_errors, sync_folder
+from munjang.errors import DataError, InputError
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Done, Made
 from munjang.recipes.telling import say
 from munjang.training import NegativeMining, mine_negatives
+from munjang.training.run import hash_texts
 
 DEFAULT = NegativeMining(negatives_per_row=4)
 
@@ -41,26 +43,61 @@ def make(folder: Path, job: Job, student: BiEncoder) -> Made:
                 "(negatives=NegativeMining(negatives_per_row=...)), or give pairs that have negatives"
             )
         outputs.append(f"pairs-{number}.jsonl")
-        rows = zip(*found.columns.values(), strict=True)
-        names = list(found.columns)
-        lines = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows)
         with disk_errors(folder, safe="the stages before it are whole; make room and run the same command again"):
-            write_whole(folder / outputs[-1], ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
+            _write(folder / outputs[-1], found)
         facts[one.name] = {"rows": report.rows, "used": report.used, "seconds": report.seconds}
-    return Made(outputs, {"sources": facts, "settings": _described(settings)})
+    return Made(outputs, {"sources": facts, "settings": described(settings)})
 
 
-def _described(settings: NegativeMining) -> dict[str, object]:
+def _write(path: Path, pairs: Examples) -> None:
+    """A line for every row; there may be millions, so that they are never held as text."""
+    aside = path.with_name(path.name + ".tmp")
+    with open(aside, "w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
+        for row in zip(*pairs.columns.values(), strict=True):
+            file.write(json.dumps(dict(zip(pairs.columns, row, strict=True)), ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    sync_folder(path.parent)
+
+
+def _read(path: Path, *, names: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of such a file, which somebody may have edited; names: columns that every row has."""
+    columns: dict[str, list[str]] = {}
+    known: dict[str, str] = {}  # a text that stands in many rows is held once
+    with open(path, encoding="utf-8", errors="surrogatepass") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise DataError(f"{path.name}, line {number}: expected a JSON object, got {line[:60]!r}")
+            columns = columns or {name: [] for name in row}
+            if row.keys() != columns.keys() or not set(names) < row.keys():
+                raise DataError(
+                    f"{path.name}, line {number}: expected the columns {', '.join(columns)}, got {', '.join(row)}"
+                )
+            for name, text in row.items():
+                columns[name].append(known.setdefault(text, text))
+    if not columns:
+        raise DataError(f"{path} has no rows: remove it, and negatives are looked for again")
+    return columns
+
+
+def described(settings: NegativeMining) -> dict[str, object]:
     """For people and for the key of the stage."""
     judge = settings.cross_encoder
-    plain = {name: value for name, value in asdict(replace(settings, cross_encoder=None)).items() if name != "corpus"}
-    corpus = None if settings.corpus is None else list(settings.corpus)
+    plain = asdict(replace(settings, cross_encoder=None, corpus=None, keep_scores=False))
+    corpus = None if settings.corpus is None else f"{len(settings.corpus)} texts {hash_texts(settings.corpus)}"
     return {**plain, "corpus": corpus, "cross_encoder": None if judge is None else judge.fingerprint}
 
 
 def stage_inputs(job: Job) -> dict[str, object]:
     """How negatives are looked for."""
-    return _described(job.options.negatives or DEFAULT)
+    return described(job.options.negatives or DEFAULT)
 
 
 def read(stage: Done, taken: Sequence[Taken]) -> list[Taken]:
@@ -70,8 +107,6 @@ def read(stage: Done, taken: Sequence[Taken]) -> list[Taken]:
         if not needs_negatives(one):
             found.append(one)
             continue
-        with open(stage.folder / f"pairs-{number}.jsonl", encoding="utf-8", errors="surrogatepass") as file:
-            rows = [json.loads(line) for line in file]
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        columns = _read(stage.folder / f"pairs-{number}.jsonl", names=list(one.examples.columns))
         found.append(Taken(Examples(one.name, "pairs", columns, reading=one.examples.reading), one.weight))
     return found

@@ -151,6 +151,10 @@ class DistillOptions:
                 raise InputError(f"changes must be settings ({known}), got {', '.join(unknown)}")
         if not 0 <= self.mlm_epochs < math.inf:
             raise InputError(f"mlm_epochs must be a number from 0 on, got {self.mlm_epochs!r}")
+        if self.mlm_translations and not self.mlm_epochs:
+            raise InputError("mlm_translations is part of the warm-up: give mlm_epochs (--mlm-epochs) too, such as 1")
+        if self.seeded < 0:
+            raise InputError(f"seed must be at least 0, got {self.seeded}")
         if self.objective is not None and self.objective not in OBJECTIVES:
             raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
         if self.student_kind not in (None, "bi", "cross"):

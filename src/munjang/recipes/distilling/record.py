@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from munjang.checkpoint.cross_card import cross_card
 from munjang.checkpoint.cross_writing import form_of
 from munjang.cross_encoder import CrossEncoder
 from munjang.durable import disk_errors, write_whole
+from munjang.errors import DataError
 from munjang.evaluation import Scores
 from munjang.recipes.card import plain_cell
-from munjang.recipes.distilling import measuring
+from munjang.recipes.distilling import measuring, negatives
 from munjang.recipes.distilling.defaults import LOSSES
 from munjang.recipes.distilling.job import Job
-from munjang.recipes.distilling.options import Compared, DistillResult
-from munjang.recipes.distilling.report import write_page
+from munjang.recipes.distilling.options import Compared, DistillOptions, DistillResult
+from munjang.recipes.distilling.report import is_distillation, write_page
 from munjang.recipes.distilling.teachers import called
 from munjang.recipes.options import Model
 from munjang.recipes.record import device_name, leakage_facts, model_facts, set_facts, versions
@@ -28,11 +29,43 @@ from munjang.recipes.stages import Done, Stages
 from munjang.recipes.telling import refused_notes
 from munjang.students.plans import StudentPlan
 from munjang.training import Best, Task, TrainingResult
+from munjang.training.run import data_hash
 
 NAME = "result.json"
 _FORMAT = 1
+_TAKEN = (NAME, "config.json", "index.html", "model", "modules.json")  # what runs and saved models have
+_OPTIONS = (
+    "student_kind",
+    "changes",
+    "weights",
+    "mlm_epochs",
+    "mlm_changes",
+    "mlm_translations",
+    "objective",
+    "cache",
+    "storage",
+    "leakage",
+    "max_length",
+    "before",
+)
 _SAFE = "the stages are whole; make room and run the same command again"
 _SHOWN = ("epochs", "max_steps", "batch_size", "learning_rate", "embedding_rate", "warm_up", "schedule", "seed")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that something else has filled (a training, a model), before it is written over."""
+    ours = is_distillation(folder) or (not (folder / NAME).exists() and _begun(folder))
+    found = [name for name in _TAKEN if (folder / name).exists()]
+    if found and not ours:
+        raise DataError(
+            f"{folder} holds something else than a run of `munjang distill` ({', '.join(found)}), which would be "
+            "written over: choose another run folder, or move these away"
+        )
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a distillation was begun there; its first stage is one of two."""
+    return any((folder / stage / "begun.json").is_file() for stage in ("1-teacher", "1-student"))
 
 
 def finish(job: Job, stages: Stages, *, tasks: Sequence[Task], model: Model, measured: Done) -> DistillResult:
@@ -41,7 +74,7 @@ def finish(job: Job, stages: Stages, *, tasks: Sequence[Task], model: Model, mea
     training = _training(by_name["distill"])
     compared = measuring.read(measured.folder)
     notes = _notes(job, by_name, training, compared)
-    facts = _facts(job, stages.done, compared, notes)
+    facts = _facts(job, stages.done, tasks, compared) | {"notes": list(notes)}
     facts |= {"model": model_facts(model), "versions": versions(), "device": device_name(model)}
     facts["record"] = _record(job, tasks, compared)
     folder = job.folder
@@ -49,6 +82,7 @@ def finish(job: Job, stages: Stages, *, tasks: Sequence[Task], model: Model, mea
     with disk_errors(folder, safe=_SAFE):
         if _read(folder / NAME) != text or not (folder / "model").is_dir() or not (folder / "index.html").is_file():
             facts = json.loads(text)  # as a reader of the file finds it
+            (folder / "index.html").unlink(missing_ok=True)  # killed on the way, that of a call before does not stay
             model.save(folder / "model", card=_card(folder, model, facts))
             write_whole(folder / NAME, text.encode("utf-8", "replace"))
             write_page(folder)
@@ -63,7 +97,7 @@ def _training(stage: Done) -> TrainingResult:
     return TrainingResult(**saved | {"folder": stage.folder, "best": None if best is None else Best(**best)})
 
 
-def _facts(job: Job, stages: Sequence[Done], compared: Sequence[Compared], notes: Sequence[str]) -> dict[str, Any]:
+def _facts(job: Job, stages: Sequence[Done], tasks: Sequence[Task], compared: Sequence[Compared]) -> dict[str, Any]:
     """Everything but what the loaded model says of itself."""
     by_name = {stage.name: stage for stage in stages}
     settings = json.loads((by_name["distill"].folder / "config.json").read_text(encoding="utf-8"))
@@ -72,10 +106,14 @@ def _facts(job: Job, stages: Sequence[Done], compared: Sequence[Compared], notes
         "format": _FORMAT,
         "recipe": "distill",
         "compared": [_compared(one, job) for one in compared],
-        "begins": {**model_facts(job.student), "name": called(job.student.parts.source) or "a model in memory"},
+        "begins": {
+            **model_facts(job.student),
+            "name": called(job.student.parts.source) or "a model in memory",
+            "fingerprint": job.student.fingerprint,
+        },
         "plan": None if plan is None else _plan_words(plan),
         "student": dict(by_name["student"].facts),
-        "teacher": dict(by_name["teacher"].facts),
+        "teacher": _taught(job, by_name["teacher"]),
         "negatives": dict(by_name["negatives"].facts) if "negatives" in by_name else None,
         "sources": [
             {
@@ -84,10 +122,17 @@ def _facts(job: Job, stages: Sequence[Done], compared: Sequence[Compared], notes
                 "columns": list(one.examples.columns),
                 "rows": len(one.examples),
                 "weight": one.weight,
-                "rows an epoch": len(one.rows(job.options.seeded)),
+                "rows an epoch": len(task.examples),
+                "data": data_hash(one.examples),
             }
-            for one in job.taken
+            for one, task in zip(job.taken, tasks, strict=True)
         ],
+        "sets": [
+            {"part": role, "name": one.name, "rows": len(one), "data": data_hash(one)}
+            for role, one in job.sets.roles()
+            if role != "train"
+        ],
+        "options": _chosen(job.options),
         "stages": [
             {"name": stage.name, "folder": stage.folder.name, "seconds": round(stage.seconds, 3)} for stage in stages
         ],
@@ -97,8 +142,25 @@ def _facts(job: Job, stages: Sequence[Done], compared: Sequence[Compared], notes
             for task in settings["tasks"]
         ],
         "training": dict(by_name["distill"].facts["training"]),
-        "notes": list(notes),
     }
+
+
+def _taught(job: Job, stage: Done) -> dict[str, Any]:
+    """What the stage `teacher` remembers, with what this call, perhaps another one, says of the teachers."""
+    saved: list[dict[str, Any]] = stage.facts["teachers"]
+    teachers = [{**one, **now.identity, "name": now.name} for one, now in zip(saved, job.teachers, strict=True)]
+    if not job.by_scores:
+        teachers = [{**one, "losses": now.teacher.losses} for one, now in zip(teachers, job.teachers, strict=True)]
+    return {**stage.facts, "teachers": teachers}
+
+
+def _chosen(options: DistillOptions) -> dict[str, Any]:
+    """What was asked for, but for the settings of the training, which stand beside it, and how the run was watched."""
+    found = {name: getattr(options, name) for name in _OPTIONS}
+    found |= {"seed": options.seeded, "plan": None if options.plan is None else asdict(options.plan)}
+    found["negatives"] = None if options.negatives is None else negatives.described(options.negatives)
+    found["sets"] = asdict(options.sets)
+    return found
 
 
 def _compared(one: Compared, job: Job) -> dict[str, Any]:
@@ -149,11 +211,18 @@ def _notes(
             "label or score of them, but a student that met a sentence may do better on it."
         )
     notes += refused_notes(job.sets)
+    if "negatives" in stages:
+        mined = stages["negatives"].facts["sources"].items()
+        notes += [
+            f"{name}: {one['rows'] - one['used']:,} of {one['rows']:,} rows got too few negatives and were left out."
+            for name, one in mined
+            if one["used"] < one["rows"]
+        ]
     length = job.options.max_length or job.student.max_length
     cut = [f"{name} {count:,}" for name, count in training.truncated.items() if count]
     if cut:
         notes.append(f"Training sequences that were longer than {length} tokens were cut: {', '.join(cut)}.")
-    for teacher in stages["teacher"].facts["teachers"]:
+    for teacher in _taught(job, stages["teacher"])["teachers"]:
         if teacher.get("truncated"):
             longer = f"{teacher['truncated']:,} texts were longer than the teacher reads"
             notes.append(f"{teacher['name']}: {longer} ({teacher['max_length']} tokens) and were cut.")

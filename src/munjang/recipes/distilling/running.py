@@ -34,9 +34,15 @@ from munjang.recipes.distilling.options import (
     Teacher,
     as_teachers,
 )
-from munjang.recipes.distilling.record import finish
+from munjang.recipes.distilling.record import check_folder, finish
 from munjang.recipes.distilling.sources import Taken, read_sources
-from munjang.recipes.distilling.teachers import check_widths, load_student, load_teachers, student_width
+from munjang.recipes.distilling.teachers import (
+    check_length,
+    check_widths,
+    load_student,
+    load_teachers,
+    student_width,
+)
 from munjang.recipes.models import body_size
 from munjang.recipes.options import GivenModel, GivenSets, Model
 from munjang.recipes.sets import Kinds, check_leakage, read_sets
@@ -45,6 +51,8 @@ from munjang.recipes.telling import tell_sets
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.processes import Processes
 from munjang.training.run import data_hash, identity_of
+from munjang.training.state import check_evaluators
+from munjang.training.trainee import precision_for
 
 _KINDS = Kinds(("plain", "pairs", "scored"), ("scored", "pairs", "labelled", "ranked"))
 
@@ -64,6 +72,7 @@ def distill(
     or several models. sources: translations, plain texts, or pairs for a cross-encoder that teaches. dev: chooses the
     best student; test: reports. The same call goes on where a killed one stopped.
     """
+    check_folder(Path(options.folder))
     job = prepare(student, teachers, sources, dev=dev, test=test, options=options)
     with open_stages(options.folder, progress=options.progress) as stages:
         return _run(job, stages)
@@ -94,14 +103,24 @@ def prepare(
     job = Job(begins, loaded, taken, sets, options)
     taught.check_sources(job)
     making.check_plan(options.plan, begins, taken)
-    measuring.dev_evaluators(job)
-    settings_for(job, begins, [len(one.rows(options.seeded)) for one in taken])
+    check_length(begins, options.max_length)
+    measuring.test_evaluators(job)
+    settings = settings_for(job, begins, [len(one.rows(options.seeded)) for one in taken])
+    check_evaluators(measuring.dev_evaluators(job), settings.metric)
+    precision_for(begins.device, settings.precision)
     if options.mlm_epochs:
         if isinstance(begins, CrossEncoder):
             raise InputError("mlm_epochs warms up a bi-encoder's body; a cross-encoder student has no such stage")
         objectives.MaskedWords().meet(begins)  # raises where there is no mask, or no body that can learn by it
-        _masked_settings(job, begins)
+        _check_warm_up(job, _masked_settings(job, begins))
     return job
+
+
+def _check_warm_up(job: Job, settings: TrainingSettings) -> None:
+    """Refuse numbers of the stage `warm-up` that training would refuse, before the stages ahead of it are done."""
+    precision_for(job.student.device, settings.precision)
+    rows = [len(task.examples) for task in taught.masked_tasks(job)]
+    settings.warm_up_steps(settings.step_count(sum(-(-count // settings.batch_size) for count in rows)))
 
 
 def _run(job: Job, stages: Stages) -> DistillResult:
@@ -120,7 +139,7 @@ def _run(job: Job, stages: Stages) -> DistillResult:
         tasks = taught.vector_tasks(job, teacher.folder)
     begun = _warm_up(job, stages, made) if job.options.mlm_epochs else made
     settings = settings_for(job, _load(begun, job), [len(task.examples) for task in tasks])
-    trained = _distill(job, stages, tasks, settings=settings, after=(begun, teacher))
+    trained = _distill(job, stages, tasks, settings=settings, after=(begun, teacher), taken=taken)
     inputs = {
         "student": trained.digest,
         "before": made.digest if job.options.before else None,
@@ -174,14 +193,21 @@ def _warm_up(job: Job, stages: Stages, made: Done) -> Done:
 
 
 def _distill(
-    job: Job, stages: Stages, tasks: Sequence[Task], *, settings: TrainingSettings, after: tuple[Done, Done]
+    job: Job,
+    stages: Stages,
+    tasks: Sequence[Task],
+    *,
+    settings: TrainingSettings,
+    after: tuple[Done, Done],
+    taken: Sequence[Taken],
 ) -> Done:
     begun, teacher = after
     dev = measuring.dev_evaluators(job)
     inputs = {
         "student": begun.digest,
         "teacher": teacher.digest,
-        "sources": [[one.name, one.weight] for one in job.taken],
+        # Translations too: a teacher's vectors, of the first column alone, do not tell of them.
+        "sources": [[one.name, one.weight, data_hash(one.examples)] for one in taken],
         "objectives": [[type(task.objective).__name__, task.objective.settings()] for task in tasks],
         "settings": _identity(settings),
         "seed": job.options.seeded,
@@ -199,7 +225,8 @@ def _train(
     folder: Path, model: Model, tasks: Sequence[Task], settings: TrainingSettings, *, progress: Progress, **more: Any
 ) -> Made:
     result = train(model, tasks, settings, folder=folder, progress=progress, **more)
-    return Made(["model", "result.json", "log.jsonl"], {"training": result.as_dict(), "device": str(model.device)})
+    made = ["model", "config.json", "result.json", "log.jsonl"]
+    return Made(made, {"training": result.as_dict(), "device": str(model.device)})
 
 
 def settings_for(job: Job, model: Model, rows: Sequence[int]) -> TrainingSettings:

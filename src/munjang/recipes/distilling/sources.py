@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.data import DATASETS, Examples, Reading, TextSource, load_dataset, read_examples, read_texts
+from munjang.data.kinds import choose_columns
 from munjang.data.pairs import parallel_by_source
 from munjang.data.tabular import file_records
 from munjang.errors import DataError, InputError
@@ -50,7 +51,9 @@ class Taken:
         if not some:
             return every
         # Drawn by its name: other sources, and their order, do not change which rows these are.
-        name = int.from_bytes(hashlib.blake2b(self.name.encode("utf-8", "surrogatepass"), digest_size=4).digest())
+        name = int.from_bytes(
+            hashlib.blake2b(self.name.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big"
+        )
         drawn = np.random.default_rng([seed, name]).choice(count, some, replace=False)
         return np.concatenate([every, np.sort(drawn)])
 
@@ -125,7 +128,7 @@ def _read(source: Source, options: SetOptions) -> list[Examples]:
     text_source = TextSource(path, encoding=options.encoding)
     if source.kind == "texts" or (source.kind is None and text_source.kind == "txt"):
         return [_texts(path, source.columns, options)]
-    names = [] if text_source.kind == "txt" else [one.strip().lower() for one in file_records(text_source).names]
+    names = [] if text_source.kind == "txt" else file_records(text_source).names
     if source.kind is None and "text" in (source.columns or {}):
         return [_texts(path, source.columns, options)]
     return _pairs(path, source, names=names, options=options)
@@ -133,16 +136,35 @@ def _read(source: Source, options: SetOptions) -> list[Examples]:
 
 def _pairs(path: Path, source: Source, *, names: Sequence[str], options: SetOptions) -> list[Examples]:
     """A file of translations or of pairs, by its columns."""
-    english_korean = source.columns is None and {"en", "ko"} <= set(names)
-    if english_korean and "source" in names and TextSource(path).kind == "tsv":
-        return list(parallel_by_source(path).values())
-    columns = {"anchor": "en", "positive": "ko"} if english_korean else source.columns
-    if source.kind == "pairs" and columns is None and "score" in names:
+    if source.columns is None and {"en", "ko", "source"} <= set(names) and TextSource(path).kind == "tsv":
+        return list(parallel_by_source(path, encoding=options.encoding).values())
+    plain = {name.strip().lower(): name for name in reversed(names)}  # as people write them: EN, Ko
+    english_korean = source.columns is None and {"en", "ko"} <= plain.keys()
+    columns = {"anchor": plain["en"], "positive": plain["ko"]} if english_korean else source.columns
+    if source.kind == "pairs" and columns is None and "score" in plain:
         scored = read_examples(path, kind="scored", score_range=options.score_range, encoding=options.encoding)
         return [scored]
+    if columns is None:
+        _check_columns(path, names)
     if columns is not None and "a" in columns:
-        return [read_examples(path, kind="scored", columns=columns, score_range=options.score_range)]
+        score_range = options.score_range
+        return [read_examples(path, kind="scored", columns=columns, score_range=score_range, encoding=options.encoding)]
     return [read_examples(path, kind="pairs", columns=columns, encoding=options.encoding)]
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    """Refuse a file of which nobody can tell which column is which, or whose first line is a pair already."""
+    try:
+        choose_columns(names, "pairs", None, path.name)
+    except (DataError, InputError) as error:
+        shown = ", ".join(repr(name[:40]) for name in names[:6]) or "nothing"
+        raise DataError(
+            f"{path.name}: cannot tell which column is in the teacher's language (anchor) and which translates it or "
+            f"belongs to it (positive). Its first line holds {shown}. Where these are names, say which is which: "
+            "Source(path, columns={'anchor': NAME, 'positive': NAME}), --source-columns anchor=NAME,positive=NAME. "
+            "Where they are texts, the file has no header: --source-columns anchor=0,positive=1, or put a first line "
+            "such as en<TAB>ko on top"
+        ) from error
 
 
 def _named(name: str, split: str, folder: Path) -> list[Examples]:

@@ -9,7 +9,7 @@ killed stage goes on behind the last whole block.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Made
 from munjang.recipes.telling import say
+from munjang.text.pairs import encode_pairs
 
 Array = np.ndarray[Any, Any]
 _BLOCK = 65_536  # rows that are copied at a time
@@ -44,10 +45,12 @@ def make_targets(folder: Path, job: Job) -> Made:
     for teacher in job.teachers:
         store = teacher.vectors(cache, options)
         say(options.progress, f"teacher {teacher.name}: vectors of {len(texts):,} different texts")
+        there = [text for text, row in zip(texts, store.rows_for(texts).tolist(), strict=True) if row >= 0]
+        teacher.truncated = teacher.cuts(there)
         encoded = store.add(texts, teacher.encode, progress=options.progress)
         stores.append(store)
         said = {"name": teacher.name, "width": teacher.width, "encoded": encoded, "known": len(texts) - encoded}
-        said |= {"truncated": teacher.truncated, "max_length": teacher.max_length, "losses": teacher.teacher.losses}
+        said |= {"truncated": teacher.truncated, "max_length": teacher.max_length}
         facts["teachers"].append(said)  # type: ignore[attr-defined]
     outputs = []
     with disk_errors(folder, safe=_SAFE):
@@ -92,17 +95,17 @@ def make_scores(folder: Path, job: Job, taken: Sequence[Taken]) -> Made:
     outputs, counts, cut = [], {}, {}
     with disk_errors(folder, safe="the blocks before are whole; make room and run the same command again"):
         for number, one in enumerate(taken, start=1):
-            pairs = _pairs(one.examples)  # row by row, its candidates side by side
-            unique = list(dict.fromkeys(pairs))
+            place: dict[tuple[str, str], int] = {}  # every different pair, in the order in which it first comes
+            each = np.array([place.setdefault(pair, len(place)) for pair in _pairs(one.examples)], np.int64)
+            unique = list(place)
+            del place
             say(progress, f"teacher {teacher.name}: scores of {len(unique):,} pairs of {one.name}")
             scores, truncated = _score(folder / f"scores-{number}.part", unique, model, progress=progress)
-            place = {pair: row for row, pair in enumerate(unique)}
-            each = scores[[place[pair] for pair in pairs]]
             shape = (len(one.examples),) if one.examples.kind == "scored" else (len(one.examples), -1)
             outputs.append(f"scores-{number}.npy")
             aside = folder / f"{outputs[-1]}.tmp"
             with open(aside, "wb") as file:
-                np.save(file, each.reshape(shape))
+                np.save(file, scores[each].reshape(shape))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, folder / outputs[-1])
@@ -111,18 +114,20 @@ def make_scores(folder: Path, job: Job, taken: Sequence[Taken]) -> Made:
     return Made(outputs, {"pairs": sum(counts.values()), "teachers": [said]})
 
 
-def _pairs(examples: Examples) -> list[tuple[str, str]]:
+def _pairs(examples: Examples) -> Iterator[tuple[str, str]]:
+    """Row by row, its candidates side by side."""
     first, *others = examples.columns.values()
-    return [(text, other[row]) for row, text in enumerate(first) for other in others]
+    return ((text, other[row]) for row, text in enumerate(first) for other in others)
 
 
 def _score(
     path: Path, pairs: Sequence[tuple[str, str]], model: CrossEncoder, *, progress: Progress
 ) -> tuple[Array, int]:
-    """float32 [n] logits; whole blocks that a killed attempt left in the file are not computed again."""
+    """float32 [n] logits, and how many pairs were cut; whole blocks that a killed attempt left in the file are not
+    computed again."""
     size = path.stat().st_size if path.is_file() else 0
     done = len(pairs) if size == 4 * len(pairs) else size // (4 * PAIRS) * PAIRS
-    truncated = 0
+    truncated = _cut(pairs[:done], model)
     with open(path, "ab", buffering=0) as file, progress_teller(progress, len(pairs)) as tell:
         file.truncate(4 * done)
         tell(done)
@@ -133,6 +138,15 @@ def _score(
             os.fsync(file.fileno())
             tell(len(found.scores))
     return np.fromfile(path, np.float32, len(pairs)), truncated
+
+
+def _cut(pairs: Sequence[tuple[str, str]], model: CrossEncoder) -> int:
+    """How many of these pairs the model has to cut."""
+    found = 0
+    for first in range(0, len(pairs), PAIRS):
+        a, b = zip(*pairs[first : first + PAIRS], strict=True)
+        found += encode_pairs(model.tokenizer, a, b).truncated
+    return found
 
 
 def read_scores(folder: Path, number: int) -> Array:

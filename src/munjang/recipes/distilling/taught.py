@@ -23,6 +23,7 @@ from munjang.errors import InputError
 from munjang.nn.calibration import sigmoid
 from munjang.recipes.distilling.defaults import LOSSES
 from munjang.recipes.distilling.job import Job
+from munjang.recipes.distilling.options import Teacher
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.distilling.targets import read_scores, read_targets
 from munjang.training import Task, objectives
@@ -46,6 +47,12 @@ def check_sources(job: Job) -> None:
             f"objective={asked!r} is for a cross-encoder that teaches; what is learned from vectors is said with each "
             f"teacher: Teacher(model, {', '.join(f'{name}=...' for name in LOSSES)})"
         )
+    if not job.by_scores and job.options.negatives is not None:
+        raise InputError(
+            "negatives are for a cross-encoder that teaches: a teacher that makes vectors teaches over single texts"
+        )
+    if job.by_scores:
+        _check_cross(job.teachers[0].teacher)
     for one in job.taken:
         columns = len(one.examples.columns)
         if not job.by_scores:
@@ -66,6 +73,19 @@ def check_sources(job: Job) -> None:
                 "with a bi-encoder first (`munjang negatives`, munjang.training.mine_negatives), or give scored pairs"
             )
         objective_for(one.examples, cross=job.cross_student, asked=asked)
+
+
+def _check_cross(teacher: Teacher) -> None:
+    """Refuse what a cross-encoder that teaches would not heed."""
+    losses = [name for name in LOSSES if getattr(teacher, name)]
+    if losses:
+        raise InputError(
+            f"{' and '.join(losses)} {'is' if len(losses) == 1 else 'are'} learned from vectors, but the teacher is a "
+            "cross-encoder, which gives scores: say with objective= (--score-objective) how these are learned"
+        )
+    if teacher.prompt is not None or teacher.normalize is not None:
+        name = "prompt is put before texts" if teacher.prompt is not None else "normalize is for vectors"
+        raise InputError(f"{name}, but the teacher is a cross-encoder, which scores pairs as they are: leave it out")
 
 
 def objective_for(examples: Examples, *, cross: bool, asked: str | None) -> objectives.Objective:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +18,13 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Dense
 from munjang.recipes.distilling.options import DistillOptions, Teacher, VectorTeacher
-from munjang.recipes.distilling.teacher_vectors import Encode, TeacherVectors, open_vectors
-from munjang.types import EncodeReport
+from munjang.recipes.distilling.teacher_vectors import Encode, TeacherVectors, blocks_of, open_vectors
 
 if TYPE_CHECKING:
     from munjang.students import StudentPlan
 
 Array = np.ndarray[Any, Any]
+_BLOCK = 65_536  # texts that are tokenised at a time
 _EXACT = ("mse", "cosine", "contrastive")  # losses that compare a vector with the teacher's, value by value
 
 
@@ -35,7 +36,27 @@ class Loaded:
     model: BiEncoder | CrossEncoder | VectorTeacher
     name: str
     truncated: int = 0  # texts that it had to cut
-    max_length: int = 0
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that it reads; 0 where nobody says."""
+        return self.model.max_length if isinstance(self.model, BiEncoder | CrossEncoder) else 0
+
+    def cuts(self, texts: Sequence[str]) -> int:
+        """How many texts it has to cut: of those whose vectors were there, nobody else tells."""
+        if not isinstance(self.model, BiEncoder):
+            return 0
+        before = self.prompt
+        blocks = blocks_of((before + text for text in texts), _BLOCK)
+        return sum(self.model.tokenizer.encode(block).truncated for block in blocks)
+
+    @property
+    def prompt(self) -> str:
+        """What stands before every text: as given, or the model's own."""
+        prompt = self.teacher.prompt
+        if isinstance(self.model, BiEncoder) and prompt is None and self.model.parts.default_prompt_name:
+            prompt = self.model.prompts[self.model.parts.default_prompt_name]
+        return prompt or ""
 
     @property
     def width(self) -> int:
@@ -50,10 +71,7 @@ class Loaded:
         if isinstance(self.model, BiEncoder | CrossEncoder):
             found["computes"] = str(self.model.dtype).removeprefix("torch.")
         if not isinstance(self.model, CrossEncoder):
-            prompt = self.teacher.prompt
-            if isinstance(self.model, BiEncoder) and prompt is None and self.model.parts.default_prompt_name:
-                prompt = self.model.prompts[self.model.parts.default_prompt_name]
-            found |= {"prompt": prompt or "", "normalize": bool(self.teacher.normalize), "width": self.width}
+            found |= {"prompt": self.prompt, "normalize": bool(self.teacher.normalize), "width": self.width}
         return found
 
     def vectors(self, cache: Path, options: DistillOptions) -> TeacherVectors:
@@ -67,7 +85,7 @@ class Loaded:
         def encode(texts: list[str]) -> Array:
             if isinstance(self.model, BiEncoder):
                 found = self.model.encode_report(texts, prompt=self.teacher.prompt, normalize=self.teacher.normalize)
-                self._count(found.report)
+                self.truncated += found.report.truncated
                 return found.vectors
             assert not isinstance(self.model, CrossEncoder)
             prompted = [f"{self.teacher.prompt}{text}" for text in texts] if self.teacher.prompt else texts
@@ -77,10 +95,6 @@ class Loaded:
             return rows
 
         return encode
-
-    def _count(self, report: EncodeReport) -> None:
-        self.truncated += report.truncated
-        self.max_length = report.max_length
 
 
 def load_teachers(teachers: Sequence[Teacher], options: DistillOptions) -> list[Loaded]:
@@ -154,6 +168,16 @@ def check_widths(teachers: Sequence[Loaded], width: int) -> None:
             f"Dense layer (StudentPlan(dimension={one.width}), --dimension {one.width}), or learn the similarities "
             "between texts, for which widths do not matter (Teacher(model, relational=1.0), --objective relational)"
         )
+
+
+def check_length(student: BiEncoder | CrossEncoder, length: int | None) -> None:
+    """Refuse a length that the student cannot read; the model itself keeps its own."""
+    if length is None:
+        return
+    copy.copy(student.tokenizer).max_length = length  # raises where it is too short
+    limit = student.parts.body.max_positions
+    if length > limit:
+        raise InputError(f"max_length must be at most {limit} (the student's positions), got {length}")
 
 
 def load_student(

@@ -98,15 +98,15 @@ class _Job:
         )
         if first is not None:
             assert first.baseline is not None
-            semantic = "semantic" in ROWS[row]
             options = replace(
                 options,
                 cross_encoder=first.cross[0].model,
-                retriever=first.baseline.model if semantic else None,
+                retriever=first.baseline.model if "semantic" in ROWS[row] or options.blend != 0 else None,
                 baseline=False,
                 pretrain=False,
                 cross_count=1,
                 cross_changes={},
+                pretrain_changes={},
             )
         given = {"gold": study.labelled} if study.domain is None else {"public": study.labelled}
         return augmented(

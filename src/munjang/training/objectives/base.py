@@ -40,6 +40,7 @@ class Objective(nn.Module):
     rowwise: bool = True  # the loss is a mean over rows, none of which needs another
     recordable: bool = True  # shapes depend on shapes alone, and nothing in Python changes: a CUDA graph may hold it
     unique_texts: bool = False  # no text may stand in a batch twice: the others are its negatives
+    trains_heads: bool = True  # what pools and projects a body's output has a part in the loss
     any_width: bool = True  # vectors of any width can be compared, their first values too
 
     def settings(self) -> dict[str, object]:

@@ -32,6 +32,7 @@ class MaskedWords(Objective):
 
     kinds = ("plain",)
     recordable = False  # how many words are hidden changes from step to step
+    trains_heads = False
     any_width = False
 
     def __init__(self, share: float = 0.15, *, seed: int = 0) -> None:
