@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from munjang.cli.augment_words import DESCRIPTION, EXAMPLES
-from munjang.cli.options import model_name, positive
+from munjang.cli.options import blend, model_name, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import shorten, table
 from munjang.errors import InputError
@@ -87,7 +87,7 @@ def _add_candidates(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--retriever", metavar="M", help="bi-encoder that finds neighbours (as --retrieve-with says)")
     group.add_argument("--retrieve-with", choices=RETRIEVERS, default="trained",
                        help="the model trained on the labelled pairs, or as it is given (trained)")  # fmt: skip
-    group.add_argument("--blend", type=_blend, default="auto", metavar="W",
+    group.add_argument("--blend", type=blend, default="auto", metavar="W",
                        help="how much the cosines of the bi-encoder count in the labels: 0 (the paper), 0.5... "
                             "(auto: as --dev agrees best; 0 without)")  # fmt: skip
     group.add_argument("--certain", type=float, metavar="SHARE",
@@ -99,7 +99,8 @@ def _add_candidates(parser: argparse.ArgumentParser) -> None:
 
 def _add_cross(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("cross-encoder")
-    group.add_argument("--cross-encoder", metavar="M", help="a ready one, which labels without being trained")
+    group.add_argument("--cross-encoder", action="append", default=[], metavar="M",
+                       help="a ready one, which labels without being trained; may be repeated")  # fmt: skip
     group.add_argument("--cross-model", metavar="M", help="what it is trained from (the body of --model)")
     group.add_argument("--cross-count", type=positive, default=1, metavar="N",
                        help="train so many, by seed: their mean labels, their spread is the certainty (1)")  # fmt: skip
@@ -177,7 +178,7 @@ def _check_use(args: argparse.Namespace) -> None:
         args.usage_error(f"--approximate and --exact are for the strategy semantic, and --strategy is {args.strategy}")
     if args.domain_column is not None and not args.domain:
         args.usage_error("--domain-column names a column of --domain files, and there is no --domain")
-    if args.cross_encoder is not None:
+    if args.cross_encoder:
         told = [f"--cross-{name.replace('_', '-')}" for name in _SETTINGS if getattr(args, f"cross_{name}") is not None]
         told += ["--cross-model"] if args.cross_model is not None else []
         told += ["--cross-count"] if args.cross_count > 1 else []
@@ -196,7 +197,7 @@ def _options(args: argparse.Namespace) -> AugmentOptions:
     approximate = True if args.approximate else False if args.exact else None
     return AugmentOptions(
         folder=args.output,
-        cross_encoder=_model(args.cross_encoder),
+        cross_encoder=[model_name(one) for one in args.cross_encoder] or None,
         cross_model=_model(args.cross_model),
         cross_count=args.cross_count,
         cross_objective=args.cross_objective,
@@ -248,15 +249,6 @@ def _sets(args: argparse.Namespace) -> SetOptions:
             args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {args.score_range!r}")
         score_range = (low, high)
     return SetOptions(folder=args.data, columns=columns, score_range=score_range, encoding=args.encoding)
-
-
-def _blend(text: str) -> str | float:
-    if text == "auto":
-        return text
-    try:
-        return float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"expected auto or a number below 1, got {text!r}") from error
 
 
 def _list(text: str) -> list[str]:

@@ -69,6 +69,16 @@ def positive(value: str) -> int:
     return number
 
 
+def blend(value: str) -> str | float:
+    """'auto' or a number, for argparse; which numbers will do is for AugmentOptions to say."""
+    if value == "auto":
+        return value
+    try:
+        return float(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected auto or a number below 1, got {value!r}") from error
+
+
 def sources(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] = ()) -> list[TextSource]:
     """The inputs as the arguments describe them."""
     if sum(path == "-" for path in paths) > 1:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.cli.options import positive
+from munjang.cli.options import blend, positive
 from munjang.cli.progress import Reporter
 from munjang.errors import InputError
 
@@ -91,9 +91,10 @@ def _add_augmentation(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--strategies", metavar="A,B", help="some of the rows: semantic,BM25,random,KDE (all)")
     parser.add_argument("--top-k", type=positive, default=5, metavar="N", help="neighbours of every sentence (5)")
     parser.add_argument("--cross-model", metavar="M", help="what the cross-encoder is trained from (the body of M)")
+    parser.add_argument("--cross-count", type=positive, default=1, metavar="N", help="as in munjang augment (1)")
     parser.add_argument("--pretrain", action="store_true", help="as in munjang augment")
     parser.add_argument("--objective", choices=["cosine", "cosent"], default="cosine", help="of the bi-encoder")
-    parser.add_argument("--blend", default="auto", metavar="W", help="as in munjang augment (auto)")
+    parser.add_argument("--blend", type=blend, default="auto", metavar="W", help="as in munjang augment (auto)")
     parser.add_argument("--pretrain-rate", type=float, metavar="X", help="learning rate of the pretraining")
     parser.add_argument("--mix", choices=["together", "then"], default="together", help="as in munjang augment")
     for part, what in (("", "bi-encoder"), ("cross-", "cross-encoder")):
@@ -116,8 +117,9 @@ def run_augmentation(args: argparse.Namespace, reporter: Reporter) -> None:
     changes = {part: _changes(args, part) for part in ("", "cross_")}
     options = {
         "cross_model": args.cross_model,
+        "cross_count": args.cross_count,
         "pretrain": args.pretrain,
-        "blend": args.blend if args.blend == "auto" else float(args.blend),
+        "blend": args.blend,
         "pretrain_changes": {} if args.pretrain_rate is None else {"learning_rate": args.pretrain_rate},
         "objective": args.objective,
         "mix": args.mix,

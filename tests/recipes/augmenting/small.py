@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.data.normalise import same_key
 from munjang.recipes import AugmentOptions
@@ -71,3 +74,41 @@ def check_rules(path: Path, *, labelled: list[Examples], evaluation: list[Exampl
         sides = zip(examples.columns["a"], examples.columns["b"], strict=True)
         assert not set(pairs) & {frozenset((same_key(a), same_key(b))) for a, b in sides}
     assert all(0 <= score <= 1 and spread >= 0 for _, _, score, spread, _ in rows)
+
+
+@dataclass(frozen=True)
+class PlainLabels:
+    """What pairs must get as labels, by plain means: numpy's own fit, all readings with their weights."""
+
+    cross: CrossEncoder
+    bi: BiEncoder
+    gold: Examples
+
+    def readings(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:  # float64 [2, n]
+        """The cross-encoder's, in both orders."""
+        asked = (list(pairs), [(b, a) for a, b in pairs])
+        return np.stack([np.asarray(self.cross.predict(one), np.float64) for one in asked])
+
+    def cosines(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:  # float64 [n], on the scale of the labels
+        shift, factor = self.scale()
+        return np.clip(shift + factor * self._raw(pairs), 0, 1)
+
+    def scale(self) -> tuple[float, float]:
+        factor, shift = np.polyfit(self._raw(pairs_of(self.gold)), np.asarray(self.gold.targets, np.float64), 1)
+        return (float(shift), float(factor)) if factor > 0 else (0.0, 1.0)
+
+    def labels(self, pairs: Sequence[tuple[str, str]], weight: float) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of all readings: half of 1 - weight for each order, weight for the cosine."""
+        values = np.concatenate([self.readings(pairs), self.cosines(pairs)[None]])
+        weights = [(1 - weight) / 2, (1 - weight) / 2, weight]
+        mean = np.average(values, axis=0, weights=weights)
+        return mean, np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
+
+    def _raw(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        sides = (np.asarray(self.bi.encode(list(side)), np.float64) for side in zip(*pairs, strict=True))
+        left, right = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in sides)
+        return (left * right).sum(axis=1)
+
+
+def pairs_of(examples: Examples) -> list[tuple[str, str]]:
+    return list(zip(examples.columns["a"], examples.columns["b"], strict=True))

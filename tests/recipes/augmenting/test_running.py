@@ -20,9 +20,9 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import DataError, InputError, MissingExtraError
 from munjang.recipes import AugmentResult, Candidates, RecipeOptions, Sampling
-from munjang.recipes.augmenting import running
+from munjang.recipes.augmenting import running, trainings
 from munjang.recipes.augmenting.trainings import cosines
-from recipes.augmenting.small import BI, check_rules, data, lively, options, silver_rows
+from recipes.augmenting.small import BI, PlainLabels, check_rules, data, lively, options, pairs_of, silver_rows
 from recipes.material import scored, sentences
 
 pytestmark = pytest.mark.filterwarnings("ignore::munjang.errors.LeakageWarning")
@@ -68,18 +68,20 @@ def spearman(model: BiEncoder, examples: Examples) -> float:
 def test_the_stages_and_what_they_leave(finished: Finished) -> None:
     names = [stage.folder.name for stage in finished.result.stages]
     assert names == [
-        *("1-baseline", "2-vectors", "3-candidates", "4-cross", "5-scores", "6-silver", "7-bi", "8-compare")
+        *("1-baseline", "2-vectors", "3-candidates", "4-cross", "5-scores", "6-labels", "7-silver", "8-bi", "9-compare")
     ]
-    for name in ("1-baseline", "4-cross", "7-bi"):
+    for name in ("1-baseline", "4-cross", "8-bi"):
         assert (finished.folder / name / "report.html").is_file()
         assert not (finished.folder / name / "checkpoints").exists()
-    config = json.loads((finished.folder / "7-bi" / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((finished.folder / "8-bi" / "config.json").read_text(encoding="utf-8"))
     rows = finished.result.silver.rows
     assert [(task["name"], task["rows"]) for task in config["tasks"]] == [("gold: gold", 24), ("silver", rows)]
     baseline = json.loads((finished.folder / "1-baseline" / "config.json").read_text(encoding="utf-8"))
-    assert baseline["settings"] == config["settings"]
+    mixed = {"sampling": "temperature", "temperature": 3.0}  # gold is not drowned by silver; nothing else differs
+    assert {**baseline["settings"], **mixed} == config["settings"]
+    assert baseline["settings"]["sampling"] != "temperature"
     assert baseline["model"]["fingerprint"] == config["model"]["fingerprint"]  # both from the same start
-    one, other = (finished.folder / name / "model.safetensors" for name in ("model", "7-bi/model"))
+    one, other = (finished.folder / name / "model.safetensors" for name in ("model", "8-bi/model"))
     assert one.read_bytes() == other.read_bytes()
     card = (finished.folder / "model" / "README.md").read_text(encoding="utf-8")
     assert f"Trained with {rows:,} silver pairs" in card
@@ -103,7 +105,7 @@ def test_the_baseline_is_the_plain_recipe(finished: Finished, load: Load) -> Non
 
 def test_no_forbidden_pair_becomes_silver(finished: Finished) -> None:
     given = data()
-    path = finished.folder / "6-silver" / "silver.tsv"
+    path = finished.folder / "7-silver" / "silver.tsv"
     allowed = {*given["gold"].texts(), *given["domain"]}
     check_rules(path, labelled=[given["gold"]], evaluation=[given["dev"], given["test"]], allowed=allowed)
     assert {origin for *_, origin in silver_rows(path)} == {"semantic"}
@@ -112,7 +114,7 @@ def test_no_forbidden_pair_becomes_silver(finished: Finished) -> None:
 def test_gains_are_those_of_the_two_models(finished: Finished, load: Load) -> None:
     test = data()["test"]
     (gain,) = finished.result.gains
-    before, after = (munjang.load(finished.folder / name / "model", device="cpu") for name in ("1-baseline", "7-bi"))
+    before, after = (munjang.load(finished.folder / name / "model", device="cpu") for name in ("1-baseline", "8-bi"))
     assert (gain.name, gain.part, gain.rows) == ("test", "test", 20)
     assert gain.baseline == pytest.approx(spearman(before, test), abs=1e-6)
     assert gain.augmented == pytest.approx(spearman(after, test), abs=1e-6)
@@ -122,20 +124,30 @@ def test_gains_are_those_of_the_two_models(finished: Finished, load: Load) -> No
     assert spearman(finished.result.model, test) == pytest.approx(gain.augmented, abs=1e-6)
 
 
-def test_agreement_and_scores_are_the_cross_encoders(finished: Finished) -> None:
-    cross = CrossEncoder.load(finished.folder / "4-cross" / "model", device="cpu")
-
-    def scores(pairs: list[tuple[str, str]]) -> np.ndarray:
-        return (cross.predict(pairs) + cross.predict([(b, a) for a, b in pairs])) / 2
-
-    rows = silver_rows(finished.folder / "6-silver" / "silver.tsv")
-    assert [score for _, _, score, *_ in rows] == pytest.approx(scores([(a, b) for a, b, *_ in rows]), abs=1e-4)
+def test_agreement_of_the_cross_encoder_and_of_the_labels(finished: Finished) -> None:
+    gold, silver = data()["gold"], finished.result.silver
+    cross, bi = finished.folder / "4-cross" / "model", finished.folder / "1-baseline" / "model"
+    plain = PlainLabels(CrossEncoder.load(cross, device="cpu"), BiEncoder.load(bi, device="cpu"), gold)
     for name, examples in (("dev (dev)", data()["dev"]), ("test (test)", data()["test"])):
-        found = finished.result.silver.agreement[name]
-        said = scores(list(zip(examples.columns["a"], examples.columns["b"], strict=True)))
-        assert found["pairs"] == len(examples)
-        assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(said, examples.targets).statistic)
-        assert found["mean_difference"] == pytest.approx(np.abs(said - examples.targets).mean(), abs=1e-6)
+        pairs = pairs_of(examples)
+        said = {"cross_agreement": plain.readings(pairs).mean(axis=0), "agreement": plain.labels(pairs, silver.blend)[0]}
+        for which, ours in said.items():
+            found = getattr(silver, which)[name]
+            assert found["pairs"] == len(examples)
+            assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(ours, examples.targets).statistic)
+            assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(ours, examples.targets).statistic, abs=1e-4)
+            assert found["mean_difference"] == pytest.approx(np.abs(ours - examples.targets).mean(), abs=1e-5)
+    dev = data()["dev"]
+    tried = {
+        weight: scipy.stats.spearmanr(plain.labels(pairs_of(dev), float(weight))[0], dev.targets).statistic
+        for weight in ("0", "0.25", "0.5", "0.75")
+    }
+    assert silver.blend_tried == pytest.approx(tried)
+    assert silver.blend == float(max(tried, key=lambda weight: tried[weight]))
+    rows = silver_rows(finished.folder / "7-silver" / "silver.tsv")
+    labels, spread = plain.labels([(a, b) for a, b, *_ in rows], silver.blend)
+    assert [row[2] for row in rows] == pytest.approx(labels, abs=2e-4)
+    assert [row[3] for row in rows] == pytest.approx(spread, abs=2e-4)
 
 
 def test_the_report(finished: Finished) -> None:
@@ -145,12 +157,16 @@ def test_the_report(finished: Finished) -> None:
     assert f"[{100 * gain.difference.low:+.2f}, {100 * gain.difference.high:+.2f}]" in page
     assert page.count("<rect") == sum(count > 0 for counts in (
         finished.result.silver.histogram, finished.result.silver.labelled_histogram) for count in counts)  # fmt: skip
-    for name in ("1-baseline", "4-cross", "7-bi"):
+    for name in ("1-baseline", "4-cross", "8-bi"):
         assert f'href="{name}/report.html"' in page
-    first = silver_rows(finished.folder / "6-silver" / "silver.tsv")
+    first = silver_rows(finished.folder / "7-silver" / "silver.tsv")
     assert max(first, key=lambda row: row[2])[0] in page
     for note in finished.result.notes:
         assert note.split(":")[0] in page
+    assert "Cross-encoder alone: Spearman" in page
+    assert f"count {finished.result.silver.blend:g} in the labels" in page
+    for value in finished.result.silver.blend_tried.values():
+        assert f"{100 * value:.2f}" in page
     assert "<script" not in page
     (finished.folder / "index.html").unlink()
     assert recipes.write_augmented_report(finished.folder).read_text(encoding="utf-8") == page
@@ -167,7 +183,7 @@ def test_a_rerun_does_nothing_and_answers_the_same(finished: Finished, load: Loa
 
 
 def test_edited_silver_trains_the_bi_encoder_again_and_nothing_else(finished: Finished, load: Load) -> None:
-    path = finished.folder / "6-silver" / "silver.tsv"
+    path = finished.folder / "7-silver" / "silver.tsv"
     before = path.read_text(encoding="utf-8")
     try:
         lines = before.splitlines()
@@ -178,7 +194,7 @@ def test_edited_silver_trains_the_bi_encoder_again_and_nothing_else(finished: Fi
         assert done == ["bi", "compare"]
         assert edited.silver.rows == finished.result.silver.rows - 2
         assert edited.silver.origins["by hand"] == 1
-        config = json.loads((finished.folder / "7-bi" / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((finished.folder / "8-bi" / "config.json").read_text(encoding="utf-8"))
         assert config["tasks"][1]["rows"] == edited.silver.rows
     finally:
         path.write_text(before, encoding="utf-8")
@@ -285,7 +301,8 @@ def test_a_prepared_cross_encoder(tiny: Path, tmp_path: Path) -> None:
     (prepared,) = result.others
     config = json.loads((prepared.folder / "config.json").read_text(encoding="utf-8"))
     assert config["tasks"][0]["rows"] == 30
-    assert config["settings"]["epochs"] == 1
+    assert (config["settings"]["epochs"], config["settings"]["batch_size"]) == (2, 128)
+    assert config["tasks"][0]["objective"] == "CrossScore"
     crossed = json.loads((tmp_path / "run" / "5-cross" / "config.json").read_text(encoding="utf-8"))
     start = CrossEncoder.load(prepared.model, device="cpu")
     assert crossed["model"]["fingerprint"] == start.fingerprint
@@ -296,8 +313,12 @@ def test_cosines_of_pairs() -> None:
     vectors = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     left, right = np.array([0, 3, 6, 6]), np.array([1, 2, 6, 0])
-    wanted = [max(0.0, float(vectors[i] @ vectors[j])) for i, j in zip(left, right, strict=True)]
-    assert cosines(vectors, left, right) == pytest.approx(np.minimum(wanted, 1), abs=1e-6)
+    wanted = [float(vectors[i] @ vectors[j]) for i, j in zip(left, right, strict=True)]
+    assert min(wanted) < 0  # below 0 too: the scale of the labels is fitted to them
+    assert cosines(vectors, left, right) == pytest.approx(wanted, abs=1e-6)
+    blocks = np.random.default_rng(1).integers(7, size=(2, 2 * trainings._BLOCK + 3))
+    wanted = (vectors[blocks[0]] * vectors[blocks[1]]).sum(axis=1)
+    assert cosines(vectors, *blocks) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_gold_rows_are_a_seeded_sample(tiny: Path, tmp_path: Path) -> None:
@@ -368,7 +389,7 @@ def test_wrong_models_and_options(tiny: Path, load: Load, tmp_path: Path) -> Non
         ({"bi_changes": {"epoch": 1}}, "changes must be settings"),
         ({"cross_changes": {"seed": 1}}, "the seed of every part follows"),
         ({"leakage": "ignore"}, "leakage must be one of"),
-        ({"retriever": "m", "candidates": Candidates(("bm25",))}, "neither is asked for"),
+        ({"retriever": "m", "candidates": Candidates(("bm25",)), "blend": 0}, "nothing of these is asked for"),
         ({"cross_encoder": "m", "pretrain": True}, "pretrain would do nothing"),
         ({"cross_encoder": "m", "cross_count": 3}, "cross_count would do nothing"),
     ],

@@ -40,6 +40,11 @@ ZYGOTE = """
         def half(path, *rest, **named):
             Path(path).with_name("silver.tsv.tmp").write_text("sentence1")
             die()
+        whole = labelling.write_blended
+        def labels(folder, *rest):
+            whole(folder, *rest)
+            (folder / "spread.npy").rename(folder / "spread.npy.tmp")
+            die()
         loop.write_checkpoint = checkpoint
         last = {"vectors": (VectorWriter, "finish"), "candidates": (candidates, "_merge"), "scores": (scoring, "_join"),
                 "compare": (running, "_gain"), "model": (running, "_fill")}
@@ -47,7 +52,9 @@ ZYGOTE = """
             setattr(*last[stage], lambda *_, **__: die())
         if stage == "silver":
             labelling.write_silver = half
-        chosen = options(Path(folder), pretrain=True, mix="then", progress=True)
+        if stage == "labels":
+            labelling.write_blended = labels
+        chosen = options(Path(folder), pretrain=True, blend=0.4, mix="then", progress=True)
         recipes.augmented(Path(model), **data(), options=chosen)
 
     model, folder, unbroken, *stages = sys.argv[1:]
@@ -70,7 +77,10 @@ ZYGOTE = """
         told.append([stage, code, said.read_text()])
     print(json.dumps(told))
 """
-STAGES = ["baseline", "vectors", "candidates", "pretrain", "cross", "scores", "silver", "bi-silver", "bi", "compare"]
+STAGES = ["baseline", "vectors", "candidates", "pretrain", "cross", "scores", "labels", "silver", "bi-silver", "bi",
+          "compare"]  # fmt: skip
+FILES = ("model/model.safetensors", "silver.tsv", "vectors.npy", "left.npy", "right.npy", "scores.npy", "spread.npy",
+         "compared.npz")  # fmt: skip
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no kill -9")
@@ -98,8 +108,11 @@ def test_killed_in_every_stage(tiny: Path, tmp_path: Path) -> None:
         if number < len(STAGES):
             assert [names[number], "begins"] in lines
     for name in [*names, "."]:
-        for file in ("model/model.safetensors", "silver.tsv", "vectors.npy", "left.npy", "scores.npy", "spread.npy"):
+        for file in FILES:
             one, other = unbroken / name / file, broken / name / file
             assert one.is_file() == other.is_file()
             if one.is_file():
                 assert one.read_bytes() == other.read_bytes(), f"{name}/{file}"
+    scored, blended = (broken / f"{place}-{name}" / "scores.npy" for place, name in ((6, "scores"), (7, "labels")))
+    assert scored.read_bytes() != blended.read_bytes()  # the cosines count
+    assert not list(broken.rglob("*.tmp"))

@@ -26,6 +26,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75)  # of the cosines; at 1 the bi-encoder would label for itself
 _WINDOW = 1 << 20  # pairs blended at once
+_SAME = 1e-6  # cosines that differ by less are equal but for rounding, and a fit to that could be anything
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class Scale:
     @classmethod
     def fit(cls, cosines: Array, labels: Array) -> Scale:  # [n], [n]
         """Least squares; where the cosines do not rise with the labels, they are taken as they are."""
-        spread = float(np.var(cosines))
-        factor = float(np.mean((cosines - cosines.mean()) * (labels - labels.mean()))) / spread if spread > 0 else 0.0
-        if not factor > 0:
+        near, truth = np.asarray(cosines, np.float64), np.asarray(labels, np.float64)
+        if np.ptp(near) < _SAME or np.ptp(truth) == 0:
             return cls(0.0, 1.0)
-        return cls(float(labels.mean()) - factor * float(cosines.mean()), factor)
+        factor = float(np.mean((near - near.mean()) * (truth - truth.mean())) / np.var(near))
+        return cls(float(truth.mean()) - factor * float(near.mean()), factor) if factor > 0 else cls(0.0, 1.0)
 
     def __call__(self, cosines: Array) -> Array:
         scaled: Array = np.clip(self.shift + self.factor * np.asarray(cosines, np.float32), 0.0, 1.0)

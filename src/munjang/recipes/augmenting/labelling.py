@@ -135,7 +135,7 @@ def label_stage(job: Job, candidates: Done, scores: Done, vectors: Done, retriev
             name: (_targets(one), mine, scale(_cosines(model, one)))
             for (name, one), mine in zip(watched.items(), said, strict=True)
         }
-        by_dev = [values for name, values in known.items() if name.endswith(_DEV)]
+        by_dev = [known[f"{one.name}{_DEV}"] for one in job.material.sets.dev]
         best, tried = best_weight(by_dev) if by_dev else (0.0, {})
         weight = best if asked == "auto" else float(asked)
         say(job.options.progress, f"the bi-encoder's cosines count {weight:g} in the labels")
@@ -220,7 +220,7 @@ def agreement_sets(job: Job) -> dict[str, Examples]:
     material: Material = job.material
     found = {f"{one.name} (test)": one for one in material.sets.test}
     found |= {f"{one.name}{_DEV}": one for one in material.sets.dev}
-    if job.options.cross_encoder is not None:
+    if job.options.labellers:
         found |= {one.name: one for one in job.labelled}
     return found
 

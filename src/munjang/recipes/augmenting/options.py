@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError
 from munjang.inputs import Progress
 from munjang.recipes.augmenting.candidates import Candidates
@@ -35,7 +37,7 @@ class AugmentOptions:
     """
 
     folder: str | Path  # the run folder
-    cross_encoder: GivenModel | None = None  # a ready one, which labels; None: one is trained on the labelled pairs
+    cross_encoder: GivenModel | Sequence[GivenModel] | None = None  # ready ones, which label; None: trained on gold
     cross_model: GivenModel | None = None  # what that one starts from; None: the body of the bi-encoder
     cross_count: int = 1  # several, by seed: labels are their mean, and their spread says how certain these are
     cross_objective: CrossObjective = "order"
@@ -73,7 +75,7 @@ class AugmentOptions:
                 raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
         if self.blend != "auto" and not (isinstance(self.blend, int | float) and 0 <= self.blend < 1):
             raise InputError(f"blend must be 'auto' or a number from 0 up to, but not, 1, got {self.blend!r}")
-        if self.cross_encoder is not None:
+        if self.labellers:
             told = [name for name in ("cross_model", "cross_changes", "pretrain") if getattr(self, name)]
             told += ["cross_count"] if self.cross_count > 1 else []
             if told:
@@ -89,6 +91,14 @@ class AugmentOptions:
             RecipeOptions(changes=changes, leakage=self.leakage)  # raises where a setting is unknown
             if "seed" in changes:
                 raise InputError("the seed of every part follows from AugmentOptions(seed=...), not from changes")
+
+    @property
+    def labellers(self) -> tuple[GivenModel, ...]:
+        """The ready cross-encoders; none where they are trained here."""
+        given = self.cross_encoder
+        if given is None:
+            return ()
+        return (given,) if isinstance(given, str | Path | BiEncoder | CrossEncoder) else tuple(given)
 
     @property
     def needs_vectors(self) -> bool:
@@ -117,8 +127,9 @@ class AugmentOptions:
     def to_dict(self) -> dict[str, object]:
         """What was chosen, for people and for result.json; models by their names."""
         found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("progress", "folder")}
-        for name in ("cross_encoder", "cross_model", "retriever"):
+        for name in ("cross_model", "retriever"):
             found[name] = model_name(found[name])
+        found["cross_encoder"] = [model_name(one) for one in self.labellers] or None
         return {
             **found,
             "candidates": asdict(self.candidates),

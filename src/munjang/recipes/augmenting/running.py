@@ -83,6 +83,7 @@ def augmented(
     checked = _Models.of(model, options)
     material = read_material(gold, public, domain, evaluation=(dev, test), options=options)
     _check_search(material, options)
+    _check_retriever(material, options)
     with open_stages(options.folder, progress=options.progress) as stages:
         return _run(Job(material, options, stages), checked)
 
@@ -98,33 +99,43 @@ def _check_search(material: Material, options: AugmentOptions) -> None:
         )
 
 
+def _check_retriever(material: Material, options: AugmentOptions) -> None:
+    """Refuse a retriever that nothing asks: without a development set, blend="auto" blends nothing."""
+    if options.retriever is None or options.needs_vectors or options.blends(dev=bool(material.sets.dev)):
+        return
+    raise InputError(
+        "retriever would do nothing: the strategies are "
+        f"{', '.join(options.candidates.strategies)}, and blend='auto' chooses by dev, but there is no development "
+        "set. Give dev, a number for blend (such as 0.5), or leave retriever away"
+    )
+
+
 class _Models:
     """The models that were given, each found to be what it must be."""
 
-    def __init__(self, start: Original, cross: Original | None, ready: Original | None, retriever: Original | None):
+    def __init__(
+        self, start: Original, cross: Original | None, ready: Sequence[Original], retriever: Original | None
+    ) -> None:
         self.start, self.cross, self.ready, self.retriever = start, cross, ready, retriever
 
     @classmethod
     def of(cls, model: GivenModel, options: AugmentOptions) -> _Models:
         plain = options.recipe({})
         start = original_bi(model, plain)
-        cross = ready = retriever = None
-        if options.cross_encoder is None:
+        cross = retriever = None
+        ready = [_ready(one, options) for one in options.labellers]
+        if not ready:
             cross = original_cross(model if options.cross_model is None else options.cross_model, plain)
-        else:
-            ready = _ready(options)
         if options.retriever is not None:
             retriever = original_bi(options.retriever, plain)
         return cls(start, cross, ready, retriever)
 
 
-def _ready(options: AugmentOptions) -> Original:
+def _ready(given: GivenModel, options: AugmentOptions) -> Original:
     """A cross-encoder that labels without being trained here."""
-    given = options.cross_encoder
     if isinstance(given, BiEncoder):
         raise InputError("cross_encoder must be a cross-encoder, got a BiEncoder: as a start to train one from it is "
                          "cross_model")  # fmt: skip
-    assert given is not None
     if isinstance(given, str | Path) and not is_cross(resolve(given, organisation=CROSS_ORGANISATION)):
         raise InputError(
             f"cross_encoder must be a cross-encoder, but {given} has no head that scores pairs: as a start to train "
@@ -194,9 +205,12 @@ def _retriever(job: Job, models: _Models, baseline: Done | None) -> Retriever:
 
 def _scores(job: Job, models: _Models, candidates: Done, crossed: Sequence[Done]) -> Done:
     ready = models.ready
-    if ready is not None:
+    if ready:
         return labelling.score_stage(
-            job, candidates, load=lambda: [_load_cross(ready.fresh(), job.options)], keys=[ready.fingerprint]
+            job,
+            candidates,
+            load=lambda: [_load_cross(one.fresh(), job.options) for one in ready],
+            keys=[one.fingerprint for one in ready],
         )
     return labelling.score_stage(
         job,

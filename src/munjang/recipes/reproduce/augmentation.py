@@ -12,8 +12,8 @@ bootstrap interval over the test rows (over the mean of the seeds in the last co
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples, load_dataset
 from munjang.durable import write_whole
+from munjang.errors import InputError
 from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities
 from munjang.recipes.augmenting.candidates import Candidates, Strategy
@@ -43,7 +44,8 @@ ROWS: dict[str, tuple[Strategy, ...]] = {
     "KDE": ("kde",),
     "BM25 + semantic": ("bm25", "semantic"),
 }
-LABELLED = "labelled pairs alone"
+LABELLED, CROSS = "labelled pairs alone", "cross-encoder"
+NAME = "results.json"
 _DRAWS = 1000
 
 
@@ -84,6 +86,12 @@ class _Job:
     setup: AugmentSetup
     test: Examples
 
+    @property
+    def device(self) -> str | None:
+        """Where the models are compared: on the device that they are trained on."""
+        found: str | None = self.setup.options.get("device")
+        return found
+
     def run(self, seed: int, row: str, first: AugmentResult | None) -> AugmentResult:
         """One strategy with one seed; all but the first of a seed take over its cross-encoder and its retriever."""
         study, setup = self.study, self.setup
@@ -100,7 +108,8 @@ class _Job:
             assert first.baseline is not None
             options = replace(
                 options,
-                cross_encoder=first.cross[0].model,
+                cross_encoder=[one.model for one in first.cross],
+                cross_model=None,
                 retriever=first.baseline.model if "semantic" in ROWS[row] or options.blend != 0 else None,
                 baseline=False,
                 pretrain=False,
@@ -122,70 +131,108 @@ class _Job:
 def run_augmentation(
     name: StudyName, model: str | Path, data: str | Path, folder: str | Path, *, setup: AugmentSetup, say: Say = print
 ) -> dict[str, Any]:
-    """Run a study; its results, which also lie in folder/results.json. What is there already is not run again."""
+    """Run a study; its results, which also lie in folder/results.json, row by row.
+
+    What that file holds is not run again, also when the runs themselves are gone.
+    """
     study = STUDIES[name]
     test = load_dataset(*study.test, data)
     job = _Job(study, Path(model), Path(data), Path(folder), setup, test)
-    assert test.targets is not None
-    results: dict[str, Any] = {"study": name, "title": study.title, "test": test.name, "rows": len(test), "seeds": {}}
-    cosines: dict[str, list[Array]] = {}
+    results = _begun(job, name)
     for seed in setup.seeds:
-        found: dict[str, Any] = {}
-        first: AugmentResult | None = None
-        for row in setup.strategies:
-            result = job.run(seed, row, first)
-            if first is None:
-                first = result
-                assert result.baseline is not None
-                baseline = BiEncoder.load(result.baseline.model)
-                results["machine"] = machine(baseline.device)
-                cosines.setdefault(LABELLED, []).append(_cosines(baseline, test))
-                found[LABELLED] = {"spearman": spearman(test.targets, cosines[LABELLED][-1])}
-                found["cross-encoder"] = _cross(result)
-                say(f"seed {seed}, {LABELLED}: {100 * found[LABELLED]['spearman']:.2f}")
-            cosines.setdefault(row, []).append(_cosines(result.model, test))
-            found[row] = _row(result, test.targets, cosines[row][-1], cosines[LABELLED][-1])
-            say(f"seed {seed}, {row}: {100 * found[row]['spearman']:.2f}, {found[row]['silver']:,} silver pairs")
-        results["seeds"][str(seed)] = found
-        results["mean"] = _means(test.targets, cosines)
-        write_whole(Path(folder) / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+        _run_seed(job, seed, results, say)
+    results["mean"] = _means(np.asarray(test.targets), results["seeds"])
+    _write(job, results)
     return results
 
 
-def _cosines(model: BiEncoder, test: Examples) -> Array:
-    return np.asarray(similarities(model, test).by_kind["cosine"])
+def _begun(job: _Job, name: StudyName) -> dict[str, Any]:
+    """The results so far, where they are of the same study; another one is an error."""
+    start = BiEncoder.load(job.model, device=job.device)
+    told = {
+        "study": name,
+        "title": job.study.title,
+        "test": job.test.name,
+        "rows": len(job.test),
+        "model": start.fingerprint,
+        "machine": machine(start.device),
+        "candidates": asdict(job.setup.candidates),
+        "options": {key: str(value) for key, value in job.setup.options.items() if key not in ("progress", "device")},
+        "gold rows": job.setup.gold_rows or job.study.gold_rows,
+    }
+    path = job.folder / NAME
+    if not path.is_file():
+        return {**told, "seeds": {}}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    other = [key for key, value in json.loads(json.dumps(told)).items() if found.get(key) != value and key != "machine"]
+    if other:
+        raise InputError(f"{path} holds results with other {', '.join(other)}: choose another folder, or remove it")
+    return found
 
 
-def _row(result: AugmentResult, truth: Array, ours: Array, alone: Array) -> dict[str, Any]:
-    gap = paired_bootstrap(spearman, (truth, ours), (truth, alone), samples=_DRAWS)
+def _run_seed(job: _Job, seed: int, results: dict[str, Any], say: Say) -> None:
+    """All strategies with one seed. The first trains what the others share, so it is run where any of them is."""
+    found: dict[str, Any] = results["seeds"].setdefault(str(seed), {})
+    missing = [row for row in job.setup.strategies if row not in found]
+    if not missing:
+        return
+    first: AugmentResult | None = None
+    for row in dict.fromkeys([job.setup.strategies[0], *missing]):
+        result = job.run(seed, row, first)
+        if first is None:
+            first = result
+            assert result.baseline is not None
+            found[LABELLED] = _scores(BiEncoder.load(result.baseline.model, device=job.device), job.test)
+            found[CROSS] = {one.name: one.value for one in (result.cross[0].test if result.cross else ())}
+            say(f"seed {seed}, {LABELLED}: {100 * found[LABELLED]['spearman']:.2f}")
+        found[row] = _row(result, job.test, found[LABELLED])
+        say(f"seed {seed}, {row}: {100 * found[row]['spearman']:.2f}, {found[row]['silver']:,} silver pairs")
+        _write(job, results)
+
+
+def _write(job: _Job, results: Mapping[str, Any]) -> None:
+    job.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(job.folder / NAME, (json.dumps(results) + "\n").encode())
+
+
+def _scores(model: BiEncoder, test: Examples) -> dict[str, Any]:
+    """The cosines are kept: differences of means over the seeds are drawn from them."""
+    cosines = np.asarray(similarities(model, test).by_kind["cosine"], np.float64).round(6)
+    return {"spearman": spearman(np.asarray(test.targets), cosines), "cosines": cosines.tolist()}
+
+
+def _row(result: AugmentResult, test: Examples, alone: Mapping[str, Any]) -> dict[str, Any]:
+    found, truth = _scores(result.model, test), np.asarray(test.targets)
+    gap = paired_bootstrap(spearman, (truth, found["cosines"]), (truth, alone["cosines"]), samples=_DRAWS)
+    silver = result.silver
     return {
-        "spearman": spearman(truth, ours),
+        **found,
         "difference": gap.value,
         "low": gap.low,
         "high": gap.high,
-        "silver": result.silver.rows,
-        "candidates": result.silver.candidates,
+        "silver": silver.rows,
+        "candidates": silver.candidates,
+        "blend": silver.blend,
+        "labels": {name: one["spearman"] for name, one in silver.agreement.items()},
     }
 
 
-def _cross(result: AugmentResult) -> dict[str, float]:
-    """The labeller itself on the test set, where it was trained here."""
-    return {one.name: one.value for one in (result.cross[0].test if result.cross else ())}
+def _means(truth: Array, seeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean over the seeds, and of its difference to the labelled pairs alone an interval over the test rows.
 
-
-def _means(truth: Array, cosines: Mapping[str, Sequence[Array]]) -> dict[str, Any]:
-    """Mean over the seeds, and of its difference to the labelled pairs alone an interval over the test rows."""
-    alone = cosines[LABELLED]
+    Over all seeds that have the row, also those of an earlier call: the table shows them all.
+    """
     found: dict[str, Any] = {}
-    for row, several in cosines.items():
-        values = [spearman(truth, one) for one in several]
-        found[row] = {"spearman": float(np.mean(values)), "deviation": float(np.std(values))}
-        if row == LABELLED:
+    for row in (LABELLED, *ROWS):
+        chosen = [one for one in seeds.values() if row in one]
+        if not chosen:
             continue
-        gap = paired_bootstrap(
-            _mean_spearman, (truth, np.stack(several, axis=1)), (truth, np.stack(alone, axis=1)), samples=_DRAWS
-        )
-        found[row] |= {"difference": gap.value, "low": gap.low, "high": gap.high}
+        cosines, alone = (np.stack([one[name]["cosines"] for one in chosen], axis=1) for name in (row, LABELLED))
+        values = [spearman(truth, column) for column in cosines.T]
+        found[row] = {"spearman": float(np.mean(values)), "deviation": float(np.std(values))}
+        if row != LABELLED:
+            gap = paired_bootstrap(_mean_spearman, (truth, cosines), (truth, alone), samples=_DRAWS)
+            found[row] |= {"difference": gap.value, "low": gap.low, "high": gap.high}
     return found
 
 
@@ -212,7 +259,7 @@ def augmentation_table(results: Mapping[str, Any]) -> str:
         )
         silver = f"{each[0]['silver']:,}" if each and "silver" in each[0] else ""
         lines.append(f"| {row} | {' | '.join(shown)} | {100 * mean['spearman']:.2f} | {gap} | {silver} |")
-    cross = [value for seed in seeds for value in results["seeds"][seed]["cross-encoder"].values()]
+    cross = [value for seed in seeds for value in results["seeds"][seed][CROSS].values()]
     if cross:
         lines += [
             "",
