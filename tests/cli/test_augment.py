@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from munjang.cli import main
@@ -107,6 +108,31 @@ def test_no_gold_pairs(files: dict[str, Path], model: Path, tmp_path: Path, caps
                       "8-bi-silver", "9-bi"]  # fmt: skip
 
 
+def test_a_given_blend(files: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    arguments = ("--model", model, "--gold", files["gold"], "--domain", files["domain"], "--test", files["test"],
+                 "--strategy", "random", "--pairs", 30, "-o", run, *QUICK)  # fmt: skip
+    assert command(*arguments, "--blend", 0.3) == 0
+    assert "the bi-encoder's cosines count 0.3 in the labels" in capsys.readouterr().err
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    assert (result["options"]["blend"], result["silver"]["blend"], result["silver"]["blend_tried"]) == (0.3, 0.3, {})
+    assert [stage["folder"] for stage in result["stages"]] == [
+        *("1-baseline", "2-vectors", "3-candidates", "4-cross", "5-scores", "6-labels", "7-silver", "8-bi", "9-compare")
+    ]
+    scores, labels = (np.load(run / name / "scores.npy") for name in ("5-scores", "6-labels"))
+    assert scores.shape == labels.shape == (30,)
+    assert not np.allclose(scores, labels, atol=1e-3)
+    assert command(*arguments, "--blend", "0.30") == 0
+    stages = json.loads((run / "result.json").read_text(encoding="utf-8"))["stages"]
+    assert all(stage["skipped"] for stage in stages)
+    assert command(*arguments, "--blend", 0.6) == 0  # the cross-encoder stays
+    stages = json.loads((run / "result.json").read_text(encoding="utf-8"))["stages"]
+    assert [stage["name"] for stage in stages if not stage["skipped"]] == ["labels", "silver", "bi", "compare"]
+    assert command(*arguments, "-o", tmp_path / "auto") == 0  # without --dev nothing is blended
+    stages = json.loads((tmp_path / "auto" / "result.json").read_text(encoding="utf-8"))["stages"]
+    assert "labels" not in {stage["name"] for stage in stages}
+
+
 def test_a_ready_cross_encoder(
     files: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +169,9 @@ def test_a_ready_cross_encoder(
         ),
         (["--gold", "x.tsv", "--strategy", "bm25", "--exact"], "are for the strategy semantic, and --strategy is bm25"),
         (["--gold", "x.tsv", "--domain-column", "본문"], "there is no --domain"),
+        (["--gold", "x.tsv", "--blend", "half"], "--blend: expected auto or a number below 1, got 'half'"),
+        (["--gold", "x.tsv", "--blend", "0,5"], "expected auto or a number below 1, got '0,5'"),
+        (["--gold", "x.tsv", "--cross-objective", "cosine"], "invalid choice: 'cosine'"),
         (
             ["--gold", "x.tsv", "--cross-encoder", "c", "--cross-max-steps", "3", "--cross-count", "2", "--pretrain"],
             "so --cross-max-steps, --cross-count, --pretrain would do nothing; to train one from it, give it as",
@@ -169,6 +198,13 @@ def test_errors_in_one_line(
         (("--model", model, "--gold", "korst"), "did you mean korsts"),
         (("--model", model, "--gold", files["gold"], "--domain", "korsts"), "in which folder these lie"),
         (("--model", model, "--gold", files["gold"], "--certain", 2), "certain must be above 0"),
+        (("--model", model, "--gold", files["gold"], "--blend", 1), "blend must be 'auto' or a number from 0"),
+        (("--model", model, "--gold", files["gold"], "--blend", -0.1), "got -0.1"),
+        (("--model", model, "--gold", files["gold"], "--blend", "nan"), "got nan"),
+        (
+            ("--model", model, "--gold", files["gold"], "--strategy", "bm25", "--retriever", model),
+            "retriever would do nothing",
+        ),
         (("--model", model, "--gold", bare), "If these are no names, as the file has no header: name all columns by"),
     ):
         assert command(*arguments, "-o", run) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
-from collections.abc import Callable
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,18 +42,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder laid out as the public sets are, with sentences of our own."""
     folder = tmp_path_factory.mktemp("data")
 
-    def put(name: str, head: str, line: Callable[[int, str, str, float], str], examples: Examples) -> None:
+    def put(name: str, head: str, line: str, examples: Examples) -> None:
         rows = zip(examples.columns["a"], examples.columns["b"], np.asarray(examples.targets).tolist(), strict=True)
-        lines = [head, *(line(number, a, b, 5 * score) for number, (a, b, score) in enumerate(rows))]
+        lines = [line.format(number=number, a=a, b=b, score=5 * score) for number, (a, b, score) in enumerate(rows)]
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (folder / name).write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
 
     for name, count, seed in (("train", 24, 0), ("dev", 12, 50), ("test", 20, 90)):
-        put(f"korsts/sts-{name}.tsv", "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2",
-            lambda number, a, b, score: f"g\tf\ty\t{number}\t{score:.3f}\t{a}\t{b}", scored(name, count, seed))  # fmt: skip
+        head = "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2"
+        put(f"korsts/sts-{name}.tsv", head, "g\tf\ty\t{number}\t{score:.3f}\t{a}\t{b}", scored(name, count, seed))
     for name, count, seed in (("train", 16, 200), ("dev", 18, 300)):
-        put(f"klue-sts/{name}.csv", "sentence1,sentence2,label",
-            lambda number, a, b, score: f"{a},{b},{score:.3f}", scored(name, count, seed))  # fmt: skip
+        put(f"klue-sts/{name}.csv", "sentence1,sentence2,label", "{a},{b},{score:.3f}", scored(name, count, seed))
     return folder
 
 
@@ -220,7 +219,8 @@ def test_a_rerun_does_nothing_new(few: Studied, data: Path, model: Path, monkeyp
     assert all(one["skipped"] for row in SETUP.strategies for one in few.stages(5, row))
 
 
-def test_a_row_more_for_one_of_the_seeds(few: Studied, data: Path, model: Path) -> None:
+def test_a_row_more_for_one_of_the_seeds(few: Studied, data: Path, model: Path, tmp_path: Path) -> None:
+    few = replace(few, folder=shutil.copytree(few.folder, tmp_path / "few"))
     before = times(few.folder)
     more = replace(SETUP, seeds=(0,), strategies=("semantic", "BM25"))
     wider = run_augmentation("augmented-few", model, data, few.folder, setup=more, say=lambda _: None)

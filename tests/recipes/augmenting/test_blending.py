@@ -254,7 +254,7 @@ def by_cosine(model: Path, given: dict[str, Examples]) -> dict[str, Examples]:
 
 @pytest.fixture(scope="module")
 def chosen(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[AugmentOptions, AugmentResult]:
-    """The cosines of the model as it is given are what people say, and the cross-encoder has learned next to nothing."""
+    """The cosines of the model as it is given are what people say; the cross-encoder has learned next to nothing."""
     chosen = options(tmp_path_factory.mktemp("chosen") / "run", retrieve_with="given")
     return chosen, recipes.augmented(model, **by_cosine(model, data()), options=chosen)
 
@@ -285,9 +285,7 @@ def test_dev_chooses_the_cosines_where_they_are_right(
     assert page.count(">chosen<") == 1
 
 
-def test_the_same_weight_given_makes_the_same_labels(
-    chosen: tuple[AugmentOptions, AugmentResult], model: Path
-) -> None:
+def test_the_same_weight_given_makes_the_same_labels(chosen: tuple[AugmentOptions, AugmentResult], model: Path) -> None:
     told, result = chosen
     again = recipes.augmented(model, **by_cosine(model, data()), options=replace(told, blend=0.75))
     assert worked(again) == ["labels"]  # other words, and the same arrays: nothing after them has to be done

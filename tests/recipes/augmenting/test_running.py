@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +20,9 @@ from munjang import recipes
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.errors import DataError, InputError, MissingExtraError
+from munjang.errors import InputError
 from munjang.recipes import AugmentResult, Candidates, RecipeOptions, Sampling
-from munjang.recipes.augmenting import running, trainings
+from munjang.recipes.augmenting import trainings
 from munjang.recipes.augmenting.trainings import cosines
 from recipes.augmenting.small import BI, PlainLabels, check_rules, data, lively, options, pairs_of, silver_rows
 from recipes.material import scored, sentences
@@ -130,7 +132,10 @@ def test_agreement_of_the_cross_encoder_and_of_the_labels(finished: Finished) ->
     plain = PlainLabels(CrossEncoder.load(cross, device="cpu"), BiEncoder.load(bi, device="cpu"), gold)
     for name, examples in (("dev (dev)", data()["dev"]), ("test (test)", data()["test"])):
         pairs = pairs_of(examples)
-        said = {"cross_agreement": plain.readings(pairs).mean(axis=0), "agreement": plain.labels(pairs, silver.blend)[0]}
+        said = {
+            "cross_agreement": plain.readings(pairs).mean(axis=0),
+            "agreement": plain.labels(pairs, silver.blend)[0],
+        }
         for which, ours in said.items():
             found = getattr(silver, which)[name]
             assert found["pairs"] == len(examples)
@@ -260,6 +265,9 @@ def test_no_gold_pairs(public: tuple[Path, AugmentResult]) -> None:
         for name in ("8-bi-silver", "9-bi")
     ]
     assert tasks == [[("silver", "CoSent")], [("public: public", "CoSent")]]
+    trained = [json.loads((folder / name / "config.json").read_text())["settings"]
+               for name in ("1-baseline", "8-bi-silver", "9-bi")]  # fmt: skip
+    assert trained[0] == trained[1] == trained[2]  # one after another: nothing is mixed
     assert [one.name for one in result.others] == ["bi-silver"]
     assert any("sentences of the evaluation sets are paired" in note for note in result.notes)
     assert any("no development set" in note for note in result.notes)
@@ -294,19 +302,86 @@ def test_a_ready_cross_encoder_and_no_baseline(
     assert all(stage.skipped for stage in again.stages)  # the same models, given otherwise
 
 
-def test_a_prepared_cross_encoder(tiny: Path, tmp_path: Path) -> None:
-    chosen = options(tmp_path / "run", pretrain=True, pretrain_pairs=30, candidates=Candidates(("bm25",)))
+def test_a_prepared_cross_encoder(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[Examples] = []
+    prepare = trainings.prepare
+
+    def watched(recipe: Any, train: list[Examples], *rest: Any, **told: Any) -> Any:
+        learned.extend(train)
+        return prepare(recipe, train, *rest, **told)
+
+    monkeypatch.setattr(trainings, "prepare", watched)
+    chosen = options(
+        tmp_path / "run",
+        pretrain=True,
+        pretrain_pairs=30,
+        pretrain_changes={"learning_rate": 3e-4},
+        candidates=Candidates(("bm25",)),
+    )
     result = recipes.augmented(tiny, **data(), options=chosen)
-    assert [stage.name for stage in result.stages][2:5] == ["candidates", "pretrain", "cross"]
+    assert [stage.name for stage in result.stages][1:5] == ["vectors", "candidates", "pretrain", "cross"]
     (prepared,) = result.others
     config = json.loads((prepared.folder / "config.json").read_text(encoding="utf-8"))
     assert config["tasks"][0]["rows"] == 30
-    assert (config["settings"]["epochs"], config["settings"]["batch_size"]) == (2, 128)
+    settings = config["settings"]
+    assert (settings["epochs"], settings["batch_size"], settings["learning_rate"]) == (2, 128, 3e-4)
     assert config["tasks"][0]["objective"] == "CrossScore"
     crossed = json.loads((tmp_path / "run" / "5-cross" / "config.json").read_text(encoding="utf-8"))
+    assert crossed["tasks"][0]["objective"] == "CrossOrder"
     start = CrossEncoder.load(prepared.model, device="cpu")
     assert crossed["model"]["fingerprint"] == start.fingerprint
     assert {*result.silver.found} == {"bm25"}
+    (seen,) = (one for one in learned if "cosine" in one.name)
+    check_prepared(seen, result)
+
+
+def check_prepared(seen: Examples, result: AugmentResult) -> None:
+    """Half are candidates, half random pairs that may be made; their scores are the baseline's cosines, 0..1."""
+    given = data()
+    places = {stage.name: stage.folder for stage in result.stages}
+    texts = list(dict.fromkeys(chain(chain.from_iterable(pairs_of(given["gold"])), given["domain"])))
+    sides = [np.load(places["candidates"] / name) for name in ("left.npy", "right.npy")]
+    candidates = {frozenset((texts[i], texts[j])) for i, j in zip(*sides, strict=True)}
+    pairs = [frozenset(pair) for pair in pairs_of(seen)]
+    assert set(pairs[:15]) <= candidates
+    assert len(set(pairs[15:])) == 15
+    assert not set(pairs[15:]) <= candidates
+    barred = {frozenset(pair) for name in ("gold", "dev", "test") for pair in pairs_of(given[name])}
+    assert not set(pairs) & barred
+    assert all(len(pair) == 2 for pair in pairs)
+    vectors = np.load(places["vectors"] / "vectors.npy")
+    wanted = [float(vectors[texts.index(a)] @ vectors[texts.index(b)]) for a, b in pairs_of(seen)]
+    assert np.asarray(seen.targets) == pytest.approx(np.clip(wanted, 0, 1), abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "objective"), [("bce", "CrossScore"), ("mse", "CrossScore"), ("order", "CrossOrder")])
+def test_what_the_cross_encoder_minimises(tiny: Path, tmp_path: Path, name: str, objective: str) -> None:
+    chosen = options(
+        tmp_path / "run", cross_objective=name, blend=0, baseline=False, candidates=Candidates(("random",), pairs=20)
+    )
+    result = recipes.augmented(tiny, gold=data()["gold"], options=chosen)
+    task = json.loads((result.cross[0].folder / "config.json").read_text(encoding="utf-8"))["tasks"][0]
+    assert task["objective"] == objective
+    assert task["objective_settings"].get("loss", name) == name
+
+
+def test_several_ready_cross_encoders(public: tuple[Path, AugmentResult], tiny: Path, tmp_path: Path) -> None:
+    folders = [public[0] / name / "model" for name in ("4-cross-1", "5-cross-2")]
+    few = Candidates(("random",), pairs=20)
+    chosen = options(tmp_path / "run", cross_encoder=folders, blend=0, baseline=False, candidates=few)
+    result = recipes.augmented(tiny, gold=data()["gold"], options=chosen)
+    assert [stage.name for stage in result.stages] == ["candidates", "scores", "silver", "bi"]
+    rows = silver_rows(result.silver.path)
+    pairs = [(a, b) for a, b, *_ in rows]
+    both = [CrossEncoder.load(folder, device="cpu") for folder in folders]
+    readings = [model.predict(asked) for model in both for asked in (pairs, [(b, a) for a, b in pairs])]
+    assert [row[2] for row in rows] == pytest.approx(np.mean(readings, axis=0), abs=1e-4)
+    assert [row[3] for row in rows] == pytest.approx(np.std(readings, axis=0), abs=1e-4)
+    saved = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert saved["options"]["cross_encoder"] == [str(folder) for folder in folders]
+    one = replace(chosen, cross_encoder=folders[:1])
+    again = recipes.augmented(tiny, gold=data()["gold"], options=one)
+    assert [stage.name for stage in again.stages if not stage.skipped] == ["scores", "silver", "bi"]
 
 
 def test_cosines_of_pairs() -> None:
@@ -331,95 +406,6 @@ def test_gold_rows_are_a_seeded_sample(tiny: Path, tmp_path: Path) -> None:
     check_rules(result.silver.path, labelled=[], evaluation=[], allowed=texts)
     config = json.loads((tmp_path / "a" / "2-cross" / "config.json").read_text(encoding="utf-8"))
     assert config["tasks"][0]["rows"] == 8
-
-
-# --- what cannot be done ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({}, "either gold .* or domain .* together with public.*; got neither"),
-        ({"domain": ["한 문장", "another"]}, "got domain"),
-        ({"public": "gold"}, "got public"),
-        ({"gold": "gold", "public": "gold"}, "got gold and public"),
-        ({"gold": "gold", "domain": "no-such.txt"}, "no such file of the domain"),
-        ({"gold": "gold", "dev": "test", "test": "test"}, "cannot report too"),
-    ],
-)
-def test_neither_way(tiny: Path, tmp_path: Path, given: dict[str, object], message: str) -> None:
-    sets = {"gold": scored("gold", 8, 0), "test": scored("test", 8, 3)}
-    ready = {name: sets.get(value, value) if isinstance(value, str) else value for name, value in given.items()}
-    with pytest.raises((InputError, DataError), match=message):
-        recipes.augmented(tiny, **ready, options=options(tmp_path / "run"))  # type: ignore[arg-type]
-    assert not (tmp_path / "run").exists()  # found before anything is computed
-
-
-def test_wrong_models_and_options(tiny: Path, load: Load, tmp_path: Path) -> None:
-    gold = scored("gold", 8, 0)
-    cross = CrossEncoder.from_body(load(), ("yes", "no", "perhaps"))
-    folder = tmp_path / "run"
-    with pytest.raises(InputError, match=r"one score, but .* has 3 outputs"):
-        recipes.augmented(tiny, gold=gold, options=options(folder, cross_encoder=cross))
-    ranker = CrossEncoder.from_body(load(), 1)
-    ranker.parts = replace(ranker.parts, activation="Identity")
-    with pytest.raises(InputError, match=r"scores in 0\.\.1, but .* ends in Identity"):
-        recipes.augmented(tiny, gold=gold, options=options(folder, cross_encoder=ranker))
-    with pytest.raises(InputError, match="got a BiEncoder"):
-        recipes.augmented(tiny, gold=gold, options=options(folder, cross_encoder=load()))
-    with pytest.raises(InputError, match="trains a bi-encoder, got a CrossEncoder"):
-        recipes.augmented(cross, gold=gold, options=options(folder))
-    with pytest.raises(InputError, match=r"gold_rows must be 1\.\.8"):
-        recipes.augmented(tiny, gold=gold, options=options(folder, gold_rows=9))
-    with pytest.raises(InputError, match="there is no gold"):
-        recipes.augmented(tiny, public=gold, domain=["a", "b"], options=options(folder, gold_rows=2))
-    with pytest.raises(InputError, match="at least two different sentences, got 1"):
-        recipes.augmented(tiny, public=gold, domain=["하나", "하나 ", ""], options=options(folder))
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        ({"mix": "both"}, "mix must be one of together, then"),
-        ({"objective": "angle"}, "objective must be one of cosine, cosent"),
-        ({"retrieve_with": "x"}, "retrieve_with must be one of"),
-        ({"cross_count": 0}, "cross_count must be a whole number from 1 on, got 0"),
-        ({"gold_rows": 1.5}, "gold_rows must be a whole number"),
-        ({"bi_changes": {"epoch": 1}}, "changes must be settings"),
-        ({"cross_changes": {"seed": 1}}, "the seed of every part follows"),
-        ({"leakage": "ignore"}, "leakage must be one of"),
-        ({"retriever": "m", "candidates": Candidates(("bm25",)), "blend": 0}, "nothing of these is asked for"),
-        ({"cross_encoder": "m", "pretrain": True}, "pretrain would do nothing"),
-        ({"cross_encoder": "m", "cross_count": 3}, "cross_count would do nothing"),
-    ],
-)
-def test_options_are_checked(tmp_path: Path, told: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        recipes.AugmentOptions(folder=tmp_path, **told)  # type: ignore[arg-type]
-
-
-def test_approximate_search_without_its_library(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "find_spec", lambda name: None)
-    chosen = options(tmp_path / "run", candidates=Candidates(approximate=True))
-    with pytest.raises(MissingExtraError, match=r"munjang\[search\]"):
-        recipes.augmented(tiny, gold=scored("gold", 8), options=chosen)
-    assert not (tmp_path / "run").exists()
-
-
-def test_several_processes_are_refused(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="one process"):
-        recipes.augmented(tiny, gold=scored("gold", 8), options=options(tmp_path / "run"))
-
-
-def test_a_cross_encoder_that_says_the_same_of_all(tiny: Path, load: Load, tmp_path: Path) -> None:
-    cross = CrossEncoder.from_body(load(), 1)
-    torch.nn.init.zeros_(list(cross.parts.head.parameters())[-2])
-    cross.refresh()
-    chosen = options(tmp_path / "run", cross_encoder=cross, baseline=False, retrieve_with="given")
-    with pytest.raises(DataError, match=r"gives all .* silver pairs the same score"):
-        recipes.augmented(tiny, gold=scored("gold", 12), options=chosen)
 
 
 # --- evaluation sentences --------------------------------------------------------------------------------------------
