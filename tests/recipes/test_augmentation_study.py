@@ -246,13 +246,14 @@ def test_a_row_more_for_one_of_the_seeds(few: Studied, data: Path, model: Path, 
         ({"gold_rows": 11}, "gold rows"),
         ({"candidates": Candidates(top_k=3, pairs=25)}, "candidates"),
         ({"options": {**QUICK, "blend": 0.5}}, "options"),
+        ({"strategies": SETUP.strategies[::-1]}, "first strategy"),
     ],
 )
 def test_results_of_something_else(few: Studied, data: Path, model: Path, other: dict[str, Any], named: str) -> None:
     saved = (few.folder / "results.json").read_bytes()
     with pytest.raises(InputError, match=f"holds results with other {named}: choose another folder"):
         run_augmentation("augmented-few", model, data, few.folder, setup=replace(SETUP, **other))
-    with pytest.raises(InputError, match="holds results with other study, title, test, rows"):
+    with pytest.raises(InputError, match="holds results with other study, title, test, test data, rows"):
         run_augmentation("augmented-none", model, data, few.folder, setup=SETUP)
     assert (few.folder / "results.json").read_bytes() == saved
 

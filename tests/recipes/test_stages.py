@@ -250,3 +250,23 @@ def test_keys_and_hashes(tmp_path: Path) -> None:
             (folder / name).write_bytes(b"0" * (1 << 20) + b"1")
     assert hash_files(first / "a") == hash_files(second / "a")
     assert hash_files(first) != hash_files(second)
+
+
+def test_a_stage_with_another_number_is_renamed_and_not_done_again(tmp_path: Path) -> None:
+    def make(folder: Path) -> Made:
+        (folder / "out.txt").write_text("한 번", encoding="utf-8")
+        return Made(["out.txt"])
+
+    with open_stages(tmp_path) as stages:
+        stages.run("labels", {"a": 1}, make)
+        first = stages.run("bi", {"b": 2}, make)
+    (tmp_path / "x-bi").mkdir()  # not a stage of ours: its number is none
+    with open_stages(tmp_path) as stages:
+        stages.run("labels", {"a": 1}, make)
+        stages.run("more", {}, make)
+        moved = stages.run("bi", {"b": 2}, make)
+        other = stages.run("labels", {"a": 3}, make)  # another key is another stage
+    assert (moved.folder.name, moved.skipped, moved.digest) == ("3-bi", True, first.digest)
+    assert not (tmp_path / "2-bi").exists()
+    assert (other.folder.name, other.skipped) == ("4-labels", False)
+    assert (tmp_path / "1-labels").is_dir()

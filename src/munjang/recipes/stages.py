@@ -4,6 +4,9 @@
     RUN/1-cross/...            what it makes; the work itself goes on from what a killed attempt left here
     RUN/1-cross/stage.json     the key again, facts, and a hash of every output; written when the stage is whole
 
+The number is the stage's place in this run. A stage that was done under another number (because an option put one more
+before it) is renamed, not done again.
+
 The key is a hash of the stage's name, of its inputs and of the outputs of the stages before it (`Done.digest`). The
 same key: the stage is skipped. Another key: what lies there was made of something else, and the stage begins anew. An
 output that somebody edited by hand since it was made is used as it is now, and said so: the stages after it see its new
@@ -22,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import OutputLock, disk_errors, write_whole
+from munjang.durable import OutputLock, disk_errors, sync_folder, write_whole
 from munjang.errors import DataError
 from munjang.inputs import Progress
 from munjang.recipes.telling import say
@@ -66,11 +69,23 @@ class Stages:
         """
         folder = self.folder / f"{len(self.done) + 1}-{name}"
         key = key_of(name, inputs)
+        if not folder.exists():
+            self._take_over(folder, name, key)
         found = self._finished(folder, name, key)
         if found is None:
             found = self._work(folder, name, key, inputs=inputs, make=make)
         self.done.append(found)
         return found
+
+    def _take_over(self, folder: Path, name: str, key: str) -> None:
+        """Rename the folder of this very stage that has another number, where there is one."""
+        for other in sorted(self.folder.glob(f"*-{name}")):
+            number = other.name.removesuffix(f"-{name}")
+            if number.isdecimal() and (_read(other / _BEGUN) or {}).get("key") == key:
+                with disk_errors(folder, safe="nothing was changed"):
+                    other.rename(folder)
+                    sync_folder(self.folder)
+                return
 
     def _finished(self, folder: Path, name: str, key: str) -> Done | None:
         saved = _read(folder / _DONE)

@@ -90,8 +90,9 @@ def test_wrong_models_and_options(tiny: Path, load: Load, tmp_path: Path) -> Non
         ({"cross_encoder": "m", "cross_count": 3}, "cross_count would do nothing"),
         ({"cross_encoder": ["m", "n"], "cross_changes": {"epochs": 2.0}}, "cross_changes would do nothing"),
         ({"cross_objective": "cosine"}, "cross_objective must be one of order, bce, mse"),
-        ({"pretrain_changes": {"seed": 1}}, "the seed of every part follows"),
-        ({"pretrain_changes": {"rate": 1}}, "changes must be settings"),
+        ({"pretrain_changes": {"epochs": 1}}, "the pretraining, which is not asked for"),
+        ({"pretrain": True, "pretrain_changes": {"seed": 1}}, "the seed of every part follows"),
+        ({"pretrain": True, "pretrain_changes": {"rate": 1}}, "changes must be settings"),
     ],
 )
 def test_options_are_checked(tmp_path: Path, told: dict[str, object], message: str) -> None:

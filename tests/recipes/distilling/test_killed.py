@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from munjang.cross_encoder import CrossEncoder
 from munjang.recipes import DistillResult
@@ -86,11 +89,21 @@ _CROSS_SKIPPED = {
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The last bits of sums depend on how many threads make them: as many here as in the processes that are killed."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def killed(name: str, folder: Path, *models_and_data: Path) -> None:
     """Runs of this name in `folder`, one killed at each point."""
     given = [str(Path(__file__).parents[2]), str(folder), *map(str, models_and_data), name]
     script = [sys.executable, "-c", _KILLED, *given]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False, env=alone)
     assert done.returncode == 0, done.stderr
 
 

@@ -75,6 +75,8 @@ class AugmentOptions:
                 raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
         if self.blend != "auto" and not (isinstance(self.blend, int | float) and 0 <= self.blend < 1):
             raise InputError(f"blend must be 'auto' or a number from 0 up to, but not, 1, got {self.blend!r}")
+        if self.pretrain_changes and not self.pretrain:
+            raise InputError("pretrain_changes are settings of the pretraining, which is not asked for: pretrain=True")
         if self.labellers:
             told = [name for name in ("cross_model", "cross_changes", "pretrain") if getattr(self, name)]
             told += ["cross_count"] if self.cross_count > 1 else []

@@ -44,7 +44,7 @@ _SORTS: dict[str, Callable[[Row], float]] = {
     "Highest scores": lambda row: row.score,
     "In the middle": lambda row: -abs(row.score - 0.5),
     "Lowest scores": lambda row: -row.score,
-    "Least certain: the readings of the cross-encoder differ most": lambda row: row.spread or 0.0,
+    "Least certain: what the label was made of differs most": lambda row: row.spread or 0.0,
 }
 
 

@@ -32,6 +32,7 @@ from munjang.recipes.augmenting.running import augmented
 from munjang.recipes.augmenting.sampling import Sampling
 from munjang.recipes.options import SetOptions
 from munjang.recipes.reproduce.running import machine
+from munjang.training.run import data_hash
 
 StudyName = Literal["augmented-few", "augmented-none"]
 Array = np.ndarray[Any, Any]
@@ -153,6 +154,8 @@ def _begun(job: _Job, name: StudyName) -> dict[str, Any]:
         "study": name,
         "title": job.study.title,
         "test": job.test.name,
+        "test data": data_hash(job.test),
+        "first strategy": job.setup.strategies[0],  # which trains what the others share
         "rows": len(job.test),
         "model": start.fingerprint,
         "machine": machine(start.device),
