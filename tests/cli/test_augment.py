@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from munjang.cli import main
+from munjang.cli.options import model_name
 from munjang.data import Examples
+from munjang.errors import InputError
 from recipes.augmenting.small import check_rules, lively
 from recipes.material import scored, sentences, tiny_model
 
@@ -246,3 +248,11 @@ def test_help_teaches_and_does_not_import_torch() -> None:
         "(semantic)",
     ):
         assert word in done.stdout
+
+
+@pytest.mark.parametrize("file", ["recipe.json", "result.json"])
+def test_a_run_folder_is_no_model(file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("{}", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    with pytest.raises(InputError, match=r"is the folder of a training run; its model is .*model"):
+        model_name(str(tmp_path))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from munjang.cli.augment_words import DESCRIPTION, EXAMPLES
 from munjang.cli.options import blend, model_name, positive
 from munjang.cli.progress import Reporter
+from munjang.cli.sets import listed, set_options
 from munjang.cli.tables import shorten, table
 from munjang.errors import InputError
 from munjang.recipes.augmenting.defaults import (
@@ -24,7 +25,7 @@ from munjang.recipes.augmenting.defaults import (
 from munjang.recipes.defaults import DEFAULTS, RecipeName
 
 if TYPE_CHECKING:
-    from munjang.recipes import AugmentOptions, AugmentResult, SetOptions
+    from munjang.recipes import AugmentOptions, AugmentResult
 
 _SETTINGS = ("epochs", "batch_size", "learning_rate", "max_steps")
 
@@ -166,7 +167,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
 
 def _check_use(args: argparse.Namespace) -> None:
     """Refuse options that would do nothing beside the others: who gives one expects something of it."""
-    strategies = _list(args.strategy)
+    strategies = listed(args.strategy)
     if not strategies or not set(strategies) <= set(STRATEGIES):
         args.usage_error(f"--strategy must be of {', '.join(STRATEGIES)}, with commas, got {args.strategy!r}")
     if args.pairs is not None and not {"random", "kde"} & set(strategies):
@@ -193,7 +194,7 @@ def _check_use(args: argparse.Namespace) -> None:
 def _options(args: argparse.Namespace) -> AugmentOptions:
     from munjang.recipes import AugmentOptions, Candidates, Sampling
 
-    strategies = tuple(_list(args.strategy))
+    strategies = tuple(listed(args.strategy))
     approximate = True if args.approximate else False if args.exact else None
     return AugmentOptions(
         folder=args.output,
@@ -218,7 +219,7 @@ def _options(args: argparse.Namespace) -> AugmentOptions:
         leakage=args.leakage,
         max_length=args.max_length,
         domain_column=args.domain_column,
-        sets=_sets(args),
+        sets=set_options(args),
         progress=not args.quiet,
     )
 
@@ -230,29 +231,6 @@ def _model(name: str | None) -> str | None:
 def _changes(args: argparse.Namespace, prefix: str) -> dict[str, object]:
     found = {name: getattr(args, prefix + name) for name in _SETTINGS}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _sets(args: argparse.Namespace) -> SetOptions:
-    from munjang.recipes import SetOptions
-
-    columns = None
-    if args.columns is not None:
-        parts = [part.partition("=") for part in _list(args.columns)]
-        if not all(role and sign and name for role, sign, name in parts):
-            args.usage_error(f"--columns must be ROLE=NAME,ROLE=NAME..., got {args.columns!r}")
-        columns = {role.strip(): name.strip() for role, _, name in parts}
-    score_range = None
-    if args.score_range is not None:
-        try:
-            low, high = (float(part) for part in args.score_range.split(","))
-        except ValueError:
-            args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {args.score_range!r}")
-        score_range = (low, high)
-    return SetOptions(folder=args.data, columns=columns, score_range=score_range, encoding=args.encoding)
-
-
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 # --- telling ---------------------------------------------------------------------------------------------------------

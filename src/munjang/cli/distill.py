@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from munjang.cli.distill_words import EXAMPLES
 from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
+from munjang.cli.sets import columns_of, listed, set_options
 from munjang.cli.settings import SETTINGS
 from munjang.cli.tables import shorten, table
 from munjang.recipes.distilling.defaults import LOSSES, OBJECTIVES, VECTORS, WARM_UP, shown
 
 if TYPE_CHECKING:
-    from munjang.recipes import DistillResult, SetOptions, Source, Teacher
+    from munjang.recipes import DistillResult, Source, Teacher
     from munjang.students import StudentPlan
 
 _WITH = re.compile(rf"(?P<model>.+):(?P<losses>(?:{'|'.join(LOSSES)})(?:=[^,:]*)?(?:,[^:]*)?)")
@@ -151,7 +151,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         max_length=args.max_length,
         device=args.device,
         seed=args.seed,
-        sets=_set_options(args),
+        sets=set_options(args),
         progress=not args.quiet,
         before=not args.no_before,
     )
@@ -190,7 +190,7 @@ def _teacher(args: argparse.Namespace, given: str) -> Teacher:
 
 def _losses(args: argparse.Namespace, text: str, option: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for part in _list(text):
+    for part in listed(text):
         name, sign, value = part.partition("=")
         try:
             weight = float(value) if sign else 1.0
@@ -205,7 +205,7 @@ def _losses(args: argparse.Namespace, text: str, option: str) -> dict[str, Any]:
 def _sources(args: argparse.Namespace) -> list[Source]:
     from munjang.recipes import Source
 
-    columns = _columns(args, args.source_columns, "--source-columns")
+    columns = columns_of(args, args.source_columns, "--source-columns")
     found = []
     for kind in ("parallel", "texts", "pairs"):
         for one in getattr(args, kind):
@@ -226,33 +226,6 @@ def _weighted(args: argparse.Namespace, text: str, *, needed: bool) -> tuple[str
     if needed:
         args.usage_error(f"--weight: expected SOURCE=WEIGHT with a number from 0 on, got {text!r}")
     return text, 1.0
-
-
-def _set_options(args: argparse.Namespace) -> SetOptions:
-    from munjang.recipes import SetOptions
-
-    score_range = None
-    if args.score_range is not None:
-        try:
-            low, high = (float(part) for part in args.score_range.split(","))
-        except ValueError:
-            args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {args.score_range!r}")
-        score_range = (low, high)
-    columns = _columns(args, args.columns, "--columns")
-    return SetOptions(folder=args.data, columns=columns, score_range=score_range, encoding=args.encoding)
-
-
-def _columns(args: argparse.Namespace, text: str | None, option: str) -> Mapping[str, str] | None:
-    if text is None:
-        return None
-    pairs = [part.partition("=") for part in _list(text)]
-    if not all(role and sign and name for role, sign, name in pairs):
-        args.usage_error(f"{option} must be ROLE=NAME,ROLE=NAME..., got {text!r}")
-    return {role.strip(): name.strip() for role, _, name in pairs}
-
-
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _tell(result: DistillResult, reporter: Reporter) -> None:

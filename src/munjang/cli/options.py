@@ -101,7 +101,8 @@ def sources(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] 
 def model_name(name: str) -> str:
     """The name of a model as it was given; of the folder of a training run, an error that says where its model is."""
     folder = Path(name)
-    if not (folder / "recipe.json").is_file() or (folder / "modules.json").is_file():
+    runs = any((folder / file).is_file() for file in ("recipe.json", "result.json"))  # the last: augment and distill
+    if not runs or (folder / "modules.json").is_file():
         return name
     models = [folder / "model", *sorted(folder.glob("[0-9]*-*/model"))]
     found = [str(path) for path in models if path.is_dir()]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
+from munjang.cli.sets import listed, set_options
 from munjang.cli.settings import SETTINGS, Setting
 from munjang.cli.tables import shorten, table
 from munjang.cli.train_words import CHAIN, COLUMNS, EXAMPLES, HELP, ROWS
@@ -18,7 +19,7 @@ from munjang.recipes.defaults import DEFAULTS, OBJECTIVES, RECIPE_NAMES, SIZES, 
 
 if TYPE_CHECKING:
     from munjang.evaluation import Scores
-    from munjang.recipes import RecipeOptions, RecipeResult, SetOptions
+    from munjang.recipes import RecipeOptions, RecipeResult
 
 _ROLES = ("train", "dev", "test")
 
@@ -208,11 +209,11 @@ def _options(
 
     found: dict[str, Any] = {}
     if bi and getattr(args, "pooling", None):
-        found["pooling"] = tuple(_list(args.pooling))
+        found["pooling"] = tuple(listed(args.pooling))
     if bi and getattr(args, "matryoshka", None):
         found["matryoshka"] = tuple(_whole_numbers(args, args.matryoshka))
     if getattr(args, "concatenation", None):
-        found["concatenation"] = tuple(_list(args.concatenation))
+        found["concatenation"] = tuple(listed(args.concatenation))
     if args.lora is not None:
         found["lora"] = LoraSettings(args.lora, args.lora_alpha or 2 * args.lora, seed=args.seed or 0)
     return RecipeOptions(
@@ -223,47 +224,16 @@ def _options(
         max_length=args.max_length,
         device=args.device,
         seed=args.seed,
-        sets=_set_options(args),
+        sets=set_options(args),
         progress=not args.quiet,
         before=not args.no_before,
         **found,
     )
 
 
-def _set_options(args: argparse.Namespace) -> SetOptions:
-    from munjang.recipes import SetOptions
-
-    columns = None
-    if args.columns is not None:
-        pairs = [part.partition("=") for part in _list(args.columns)]
-        if not all(role and sign and name for role, sign, name in pairs):
-            args.usage_error(f"--columns must be ROLE=NAME,ROLE=NAME..., got {args.columns!r}")
-        columns = {role.strip(): name.strip() for role, _, name in pairs}
-    score_range = None
-    if args.score_range is not None:
-        try:
-            low, high = (float(part) for part in args.score_range.split(","))
-        except ValueError:
-            args.usage_error(f"--score-range must be LOW,HIGH, such as 0,5, got {args.score_range!r}")
-        score_range = (low, high)
-    return SetOptions(
-        folder=args.data,
-        kind=args.kind,
-        columns=columns,
-        score_range=score_range,
-        labels=None if args.labels is None else tuple(_list(args.labels)),
-        format=args.format,
-        encoding=args.encoding,
-    )
-
-
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _whole_numbers(args: argparse.Namespace, text: str) -> list[int]:
     try:
-        return [positive(part) for part in _list(text)]
+        return [positive(part) for part in listed(text)]
     except (ValueError, argparse.ArgumentTypeError):
         args.usage_error(f"--matryoshka must be whole numbers with commas, such as 256,128,64, got {text!r}")
         raise

@@ -189,10 +189,10 @@ class Compared:
     def kept(self) -> float | None:
         """The student's score as a share of the best teacher's.
 
-        None where no teacher reaches half of it: it does not know the language, and there is nothing to be kept.
+        None where the student is far better (by a quarter): then no teacher knows the language, and nothing is kept.
         """
         teacher = self.teacher
-        if teacher is None or teacher.value <= 0 or self.after.value > 2 * teacher.value:
+        if teacher is None or teacher.value <= 0 or self.after.value > 1.25 * teacher.value:
             return None
         return self.after.value / teacher.value
 
