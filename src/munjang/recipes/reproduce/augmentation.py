@@ -44,6 +44,7 @@ ROWS: dict[str, tuple[Strategy, ...]] = {
     "random": ("random",),
     "KDE": ("kde",),
     "BM25 + semantic": ("bm25", "semantic"),
+    "semantic + random": ("semantic", "random"),
 }
 LABELLED, CROSS = "labelled pairs alone", "cross-encoder"
 NAME = "results.json"
