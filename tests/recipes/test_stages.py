@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from munjang.errors import DataError
-from munjang.recipes.stages import Done, Made, Stages, hash_files, key_of, open_stages
+from munjang.errors import DataError, InputError
+from munjang.recipes.stages import Done, Made, Stages, check_run_folder, hash_files, key_of, open_stages
 
 Make = Callable[[Path], Made]
 
@@ -37,11 +37,11 @@ def two(stages: Stages, calls: list[str], *, first: str = "하나", seed: int = 
 
 def test_a_second_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[str] = []
-    with open_stages(tmp_path / "새 run") as stages:
+    with open_stages(tmp_path / "새 run", "sts") as stages:
         before = two(stages, calls)
     assert [done.folder.name for done in before] == ["1-one", "2-two"]
     assert not any(done.skipped for done in before)
-    with open_stages(tmp_path / "새 run", progress=True) as stages:
+    with open_stages(tmp_path / "새 run", "sts", progress=True) as stages:
         after = two(stages, calls)
         assert stages.done == list(after)
     assert calls == ["하나", "two 0"]
@@ -56,16 +56,16 @@ def test_a_second_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_other_inputs_begin_a_stage_anew_and_those_after_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[str] = []
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         two(stages, calls)
     (tmp_path / "2-two" / "half.bin").write_text("of the stage as it was")
-    with open_stages(tmp_path, progress=True) as stages:
+    with open_stages(tmp_path, "sts", progress=True) as stages:
         one, other = two(stages, calls, seed=1)
     assert (one.skipped, other.skipped) == (True, False)
     assert not (tmp_path / "2-two" / "half.bin").exists()
     said = capsys.readouterr().err.splitlines()
     assert said[1:3] == ["2-two: it was made with other seed; the stage begins anew", "2-two: begins"]
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         one, other = two(stages, calls, first="둘", seed=1)
     assert not one.skipped
     assert not other.skipped  # the digest of the first is an input of the second
@@ -74,10 +74,10 @@ def test_other_inputs_begin_a_stage_anew_and_those_after_it(tmp_path: Path, caps
 
 def test_an_equal_output_of_a_changed_stage_leaves_those_after_it(tmp_path: Path) -> None:
     calls: list[str] = []
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         one = stages.run("one", {"way": "slow"}, writer("same", calls))
         stages.run("two", {"one": one.digest}, writer("two", calls))
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         one = stages.run("one", {"way": "quick"}, writer("same", calls))
         assert stages.run("two", {"one": one.digest}, writer("two", calls)).skipped
     assert calls == ["same", "two", "same"]
@@ -85,10 +85,10 @@ def test_an_equal_output_of_a_changed_stage_leaves_those_after_it(tmp_path: Path
 
 def test_a_missing_output_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[str] = []
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         before = two(stages, calls)
     (tmp_path / "1-one" / "out.txt").unlink()
-    with open_stages(tmp_path, progress=True) as stages:
+    with open_stages(tmp_path, "sts", progress=True) as stages:
         after = two(stages, calls)
     assert [done.skipped for done in after] == [False, True]
     assert after[0].digest == before[0].digest
@@ -98,13 +98,13 @@ def test_a_missing_output_is_made_again(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("size", ["other", "same"])
 def test_an_edited_output_is_used_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str], size: str) -> None:
     calls: list[str] = []
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         before = two(stages, calls, first="abc")
     edited = tmp_path / "1-one" / "out.txt"
     edited.write_text("xyz" if size == "same" else "longer than before")
     later = edited.stat().st_mtime_ns + 10**9
     os.utime(edited, ns=(later, later))
-    with open_stages(tmp_path, progress=True) as stages:
+    with open_stages(tmp_path, "sts", progress=True) as stages:
         one, other = two(stages, calls, first="abc")
     assert one.skipped
     assert one.digest != before[0].digest
@@ -120,12 +120,12 @@ def test_a_folder_is_an_output_too(tmp_path: Path) -> None:
         (folder / "model" / "1_Pooling" / "config.json").write_text("{}")
         return Made(["model"])
 
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         before = stages.run("train", {}, make)
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         assert stages.run("train", {}, make).digest == before.digest
     (tmp_path / "1-train" / "model" / "1_Pooling" / "config.json").rename(tmp_path / "1-train" / "model" / "moved")
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         assert stages.run("train", {}, make).digest != before.digest  # names count, not only bytes
 
 
@@ -140,14 +140,14 @@ def test_an_error_leaves_the_half_work_and_the_next_run_goes_on(tmp_path: Path) 
         (folder / "out").write_text("2")
         return Made(["out"])
 
-    with pytest.raises(KeyboardInterrupt), open_stages(tmp_path) as stages:
+    with pytest.raises(KeyboardInterrupt), open_stages(tmp_path, "sts") as stages:
         stages.run("work", {"a": 1}, make)
     assert not (tmp_path / "1-work" / "stage.json").exists()
-    with open_stages(tmp_path) as stages:  # the lock went with the error
+    with open_stages(tmp_path, "sts") as stages:  # the lock went with the error
         assert not stages.run("work", {"a": 1}, make).skipped
     assert seen == [False, True]
     seen.clear()
-    with pytest.raises(KeyboardInterrupt), open_stages(tmp_path) as stages:
+    with pytest.raises(KeyboardInterrupt), open_stages(tmp_path, "sts") as stages:
         stages.run("work", {"a": 2}, make)
     assert seen == [False]  # other inputs: nothing of the old work
 
@@ -179,11 +179,12 @@ def _work(folder: Path, where: str, value: str) -> bool:
         (folder / "out").write_text("done")
         return Made(["out"])
 
+    rename = os.replace
     if where == "begun":  # between the file written aside and its name
-        os.replace = die
+        os.replace = lambda aside, target: die() if Path(target).name == "begun.json" else rename(aside, target)
     if where == "clearing":  # in the middle of what was made of something else
         shutil.rmtree = clear  # type: ignore[assignment]
-    with open_stages(folder) as stages:
+    with open_stages(folder, "sts") as stages:
         return stages.run("work", {"a": value}, make).skipped
 
 
@@ -197,35 +198,38 @@ def test_killed_in_the_middle(tmp_path: Path, where: str) -> None:
     assert killed(tmp_path, "") is False  # neither the lock nor a half folder is in the way
     assert (tmp_path / "1-work" / "out").read_text() == "done"
     assert killed(tmp_path, "") is True
-    assert [entry.name for entry in tmp_path.iterdir()] == ["1-work"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["1-work", "run.json"]
 
 
 def test_a_folder_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "1-one").mkdir()
     (tmp_path / "1-one" / "thesis.txt").write_text("years of work")
-    with pytest.raises(DataError, match=r"no stage of a run.*choose another run folder"), open_stages(tmp_path) as one:
+    with (
+        pytest.raises(DataError, match=r"no stage of a run.*choose another run folder"),
+        open_stages(tmp_path, "sts") as one,
+    ):
         one.run("one", {}, writer("x", []))
     assert (tmp_path / "1-one" / "thesis.txt").read_text() == "years of work"
     assert [entry.name for entry in (tmp_path / "1-one").iterdir()] == ["thesis.txt"]
     (tmp_path / "1-two").mkdir()  # an empty one is in nobody's way
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         assert stages.run("two", {}, writer("x", [])).folder == tmp_path / "1-two"
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     refused = pytest.raises(DataError, match="being written by another process")
-    with open_stages(tmp_path), refused, open_stages(tmp_path):
+    with open_stages(tmp_path, "sts"), refused, open_stages(tmp_path, "sts"):
         pass
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         assert stages.done == []
 
 
 def test_broken_records_are_no_stages(tmp_path: Path) -> None:
     calls: list[str] = []
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         stages.run("one", {}, writer("x", calls))
     (tmp_path / "1-one" / "stage.json").write_text("[1, 2")
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         assert not stages.run("one", {}, writer("x", calls)).skipped
     saved = json.loads((tmp_path / "1-one" / "stage.json").read_text(encoding="utf-8"))
     assert saved["stage"] == "one"
@@ -257,11 +261,11 @@ def test_a_stage_with_another_number_is_renamed_and_not_done_again(tmp_path: Pat
         (folder / "out.txt").write_text("한 번", encoding="utf-8")
         return Made(["out.txt"])
 
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         stages.run("labels", {"a": 1}, make)
         first = stages.run("bi", {"b": 2}, make)
     (tmp_path / "x-bi").mkdir()  # not a stage of ours: its number is none
-    with open_stages(tmp_path) as stages:
+    with open_stages(tmp_path, "sts") as stages:
         stages.run("labels", {"a": 1}, make)
         stages.run("more", {}, make)
         moved = stages.run("bi", {"b": 2}, make)
@@ -270,3 +274,39 @@ def test_a_stage_with_another_number_is_renamed_and_not_done_again(tmp_path: Pat
     assert not (tmp_path / "2-bi").exists()
     assert (other.folder.name, other.skipped) == ("4-labels", False)
     assert (tmp_path / "1-labels").is_dir()
+
+
+def test_folders_that_hold_something_else(tmp_path: Path) -> None:
+    def folder(name: str, *files: str, run: str | None = None) -> Path:
+        path = tmp_path / name
+        for file in files:
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            (path / file).write_text("{}", encoding="utf-8")
+        if run is not None:
+            path.mkdir(exist_ok=True)
+            (path / "run.json").write_text(run, encoding="utf-8")
+        return path
+
+    check_run_folder(tmp_path / "not-there", "distill")
+    check_run_folder(folder("notes", "thesis.docx"), "distill")  # nothing of it would be written over
+    with open_stages(tmp_path / "killed", "distill"):
+        pass  # at once: the run is known all the same
+    check_run_folder(folder("killed", "model/config.json"), "distill")
+    check_run_folder(folder("done", "result.json", "index.html", run='{"recipe": "distill"}'), "distill")
+    for other in (
+        folder("trained", "recipe.json", "model/config.json", "result.json"),
+        folder("augmented", "1-baseline/begun.json", run='{"recipe": "augmented"}'),
+        folder("project", "model/config.json"),
+        folder("saved", "modules.json"),
+        folder("site", "index.html"),
+        folder("damaged", "1-teacher/begun.json", run="half a fi"),
+        folder("list", run="[1]"),
+    ):
+        before = sorted(other.rglob("*"))
+        for attempt in (
+            lambda where: check_run_folder(where, "distill"),
+            lambda where: open_stages(where, "distill").__enter__(),
+        ):
+            with pytest.raises(InputError, match=r"something else than a run of 'distill'.*another run folder"):
+                attempt(other)
+        assert sorted(other.rglob("*")) == before

@@ -70,30 +70,17 @@ def test_relational(shape: tuple[int, int, int, int], temperature: float, crosse
     )
 
 
-@quick
-@given(shapes, st.booleans())
-def test_relational_mse(shape: tuple[int, int, int, int], crossed: bool) -> None:
-    n, d, e, seed = shape
-    student, teacher = rows(n, d, seed), rows(n, e, seed + 1)
-    others = rows(n, d, seed + 2) if crossed else student
-    wanted = [
-        (cos(student[i], others[j]) - cos(teacher[i], teacher[j])) ** 2 for i in range(n) for j in range(n) if i != j
-    ]
-    close(losses.relational_mse(student, teacher, others=others if crossed else None), mean(wanted))
-    check_gradient(lambda x: losses.relational_mse(x, teacher, others=others if crossed else None), student)
-
-
 def test_a_student_like_its_teacher_has_nothing_to_learn() -> None:
     teacher = rows(5, 8, 1)
     turned = teacher @ torch.linalg.qr(rows(8, 8, 2)).Q  # other vectors, the same relations
-    for loss in (losses.relational, losses.relational_mse):
+    for loss in (losses.relational,):
         close(loss(turned, teacher), 0)
         close(loss(turned * 7, teacher), 0)
         assert float(loss(rows(5, 8, 3), teacher)) > 0.01
     assert float(losses.cosine_distance(turned, teacher)) > 0.01
 
 
-@pytest.mark.parametrize("loss", [losses.relational, losses.relational_mse])
+@pytest.mark.parametrize("loss", [losses.relational])
 def test_one_row_has_no_relations(loss: object) -> None:
     assert callable(loss)
     student = rows(1, 4, 1).requires_grad_()
@@ -118,7 +105,7 @@ def test_what_does_not_fit() -> None:
             InputError, match=r"must have one shape \[n, d\], got vectors \(3, 4\) and targets \(3, 5\)"
         ):
             loss(rows(3, 4, 1), rows(3, 5, 1))
-    for loss in (losses.relational, losses.relational_mse):
+    for loss in (losses.relational,):
         with pytest.raises(InputError, match="a vector for every row each, got 3 and 2 rows"):
             loss(rows(3, 4, 1), rows(2, 4, 1))
         with pytest.raises(InputError, match="must have one shape"):

@@ -30,6 +30,13 @@ LeakagePolicy = Literal["report", "remove", "refuse"]
 POLICIES: tuple[LeakagePolicy, ...] = ("report", "remove", "refuse")
 
 
+def seed_of(seed: int | None, settings: TrainingSettings | None, changes: Mapping[str, object]) -> int:
+    """The seed that counts: as given, or else as the settings or the changes to them say."""
+    if seed is not None:
+        return seed
+    return settings.seed if settings is not None else int(str(changes.get("seed", 0)))
+
+
 @dataclass(frozen=True)
 class SetOptions:
     """How sets that are given by path or by name are read; the same for training, development and test sets."""
@@ -79,9 +86,7 @@ class RecipeOptions:
     @property
     def seeded(self) -> int:
         """The seed that counts."""
-        if self.seed is not None:
-            return self.seed
-        return self.settings.seed if self.settings is not None else int(str(self.changes.get("seed", 0)))
+        return seed_of(self.seed, self.settings, self.changes)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Stages of a long recipe, each in a folder of its own: done once, gone on with after a kill, skipped when unchanged.
 
+    RUN/run.json               of which recipe the run is: nothing else is written over
     RUN/1-cross/begun.json     what the stage is made of (its key); written before the work
     RUN/1-cross/...            what it makes; the work itself goes on from what a killed attempt left here
     RUN/1-cross/stage.json     the key again, facts, and a hash of every output; written when the stage is whole
@@ -26,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from munjang.durable import OutputLock, disk_errors, sync_folder, write_whole
-from munjang.errors import DataError
+from munjang.errors import DataError, InputError
 from munjang.inputs import Progress
 from munjang.recipes.telling import say
 
-_BEGUN, _DONE = "begun.json", "stage.json"
+_RUN, _BEGUN, _DONE = "run.json", "begun.json", "stage.json"
+_WRITTEN_OVER = ("model", "result.json", "index.html", "recipe.json", "config.json", "modules.json")
 _FORMAT = 1
 _PIECE = 1 << 20  # bytes hashed at a time
 
@@ -135,14 +137,32 @@ class Stages:
         return Done(name, folder, _digest(states), facts, seconds, skipped=False)
 
 
+def check_run_folder(folder: str | Path, recipe: str) -> None:
+    """Refuse a folder that something else has filled (a training, a model), before it would be written over.
+
+    A run in stages says from its first moment on, in run.json, of which recipe it is.
+    """
+    path = Path(folder)
+    found = [name for name in (_RUN, *_WRITTEN_OVER) if (path / name).exists()]
+    if found and (_read(path / _RUN) or {}).get("recipe") != recipe:
+        raise InputError(
+            f"{path} holds something else than a run of {recipe!r} ({', '.join(found)}), which would be written over: "
+            "choose another run folder, or move these away"
+        )
+
+
 @contextlib.contextmanager
-def open_stages(folder: str | Path, *, progress: Progress = False) -> Iterator[Stages]:
+def open_stages(folder: str | Path, recipe: str, *, progress: Progress = False) -> Iterator[Stages]:
     """The stages of a run folder, which one process at a time may work on."""
     path = Path(folder)
+    check_run_folder(path, recipe)
     with disk_errors(path, safe="nothing was done yet"):
         path.mkdir(parents=True, exist_ok=True)
     lock = OutputLock(path / ".stages.lock", path)
     try:
+        with disk_errors(path, safe="nothing was done yet"):
+            if not (path / _RUN).exists():
+                _write(path / _RUN, {"format": _FORMAT, "recipe": recipe})
         yield Stages(path, progress=progress)
     finally:
         lock.release()

@@ -13,7 +13,7 @@ import pytest
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.errors import DataError
+from munjang.errors import DataError, InputError
 from munjang.recipes import DistillOptions, Teacher, distill
 from munjang.recipes.distilling import record, targets
 from munjang.training import NegativeMining, Task, TrainingSettings, objectives, train
@@ -59,7 +59,7 @@ def test_the_folder_of_another_run_is_left_alone(tiny: Path, load: Load, tmp_pat
     train(load(), [Task(parallel("p", 0, 10), objectives.Ranking())], settings, folder=run)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     for folder in (run, tiny):
-        with pytest.raises(DataError, match="choose another run folder"):
+        with pytest.raises(InputError, match="choose another run folder"):
             distill(tiny, tiny, parallel("p", 0, 10), options=quick(folder))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     killed = tmp_path / "killed"  # after the model was saved, before result.json was

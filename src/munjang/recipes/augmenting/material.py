@@ -26,10 +26,10 @@ from munjang.data.tabular import file_records
 from munjang.errors import DataError, InputError
 from munjang.recipes.augmenting.defaults import TWO_WAYS
 from munjang.recipes.augmenting.options import AugmentOptions
-from munjang.recipes.augmenting.result import check_folder
 from munjang.recipes.augmenting.sentences import Sentences, collect
 from munjang.recipes.options import GivenSets
 from munjang.recipes.sets import Kinds, Sets, check_leakage, read_sets
+from munjang.recipes.stages import check_run_folder
 from munjang.recipes.telling import say, tell_sets
 from munjang.training.run import data_hash
 
@@ -72,7 +72,7 @@ def read_material(
 ) -> Material:  # fmt: skip
     """Read and check; evaluation: the development and the test sets."""
     scenario = _scenario(gold, public, domain)
-    check_folder(Path(options.folder))
+    check_run_folder(options.folder, "augmented")
     if options.gold_rows is not None and scenario != "gold":
         raise InputError("gold_rows says how many rows of gold are labelled, but there is no gold")
     sets = read_sets(gold if scenario == "gold" else public, *evaluation, kinds=_SCORED, options=options.sets)

@@ -5,14 +5,12 @@ Every part is read back from what its stage wrote down, so that a rerun that had
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from munjang.bi_encoder import BiEncoder
-from munjang.errors import InputError
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import Difference
 from munjang.recipes.augmenting.samples import Row
@@ -172,28 +170,6 @@ def labeller_notes(silver: Silver, baseline: Sequence[Trained], *, prepared: boo
         for name, one in silver.agreement.items()
         if name in known and (value := one["spearman"] or 0.0) < known[name].value
     ]
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a run folder where something else lies that the result would replace: its model, its result.json."""
-    names = [name for name in ("model", "result.json", "index.html") if (folder / name).exists()]
-    if not names:
-        return
-    recipe = None
-    if (folder / "result.json").is_file():
-        try:
-            found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-            recipe = found.get("recipe", "another") if isinstance(found, dict) else "another"
-        except (OSError, ValueError):
-            recipe = "another"
-    trained = (folder / "recipe.json").exists()
-    begun = any(folder.glob("[0-9]*-*/begun.json"))  # stages, although a kill came before result.json
-    if recipe == "augmented" or (recipe is None and begun and not trained):
-        return
-    raise InputError(
-        f"{folder} holds {' and '.join(names)} of something else than `munjang augment`, which would be replaced: "
-        "choose another run folder"
-    )
 
 
 def result_dict(

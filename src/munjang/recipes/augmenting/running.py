@@ -84,7 +84,7 @@ def augmented(
     material = read_material(gold, public, domain, evaluation=(dev, test), options=options)
     _check_search(material, options)
     _check_retriever(material, options)
-    with open_stages(options.folder, progress=options.progress) as stages:
+    with open_stages(options.folder, "augmented", progress=options.progress) as stages:
         return _run(Job(material, options, stages), checked)
 
 

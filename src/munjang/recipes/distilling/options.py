@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from munjang.evaluation import Scores
 from munjang.inputs import Progress
 from munjang.recipes.distilling.defaults import LOSSES, OBJECTIVES
 from munjang.recipes.distilling.teacher_vectors import STORAGES, Storage
-from munjang.recipes.options import POLICIES, LeakagePolicy, Model, SetOptions
+from munjang.recipes.options import POLICIES, LeakagePolicy, Model, SetOptions, seed_of
 from munjang.training import NegativeMining, TrainingResult, TrainingSettings
 
 if TYPE_CHECKING:
@@ -165,9 +165,7 @@ class DistillOptions:
     @property
     def seeded(self) -> int:
         """The seed that counts."""
-        if self.seed is not None:
-            return self.seed
-        return self.settings.seed if self.settings is not None else int(str(self.changes.get("seed", 0)))
+        return seed_of(self.seed, self.settings, self.changes)
 
 
 @dataclass(frozen=True)
@@ -223,8 +221,9 @@ class DistillResult:
 
 def as_teachers(given: GivenTeacher | Teacher | Sequence[GivenTeacher | Teacher]) -> tuple[Teacher, ...]:
     """One teacher or several, as `Teacher`s."""
-    several = isinstance(given, list | tuple)
-    found = tuple(one if isinstance(one, Teacher) else Teacher(one) for one in (given if several else [given]))  # type: ignore[arg-type,union-attr]
+    # A Sequence by its kind, not by its methods: anything that encodes may have those.
+    several = list(given) if isinstance(given, list | tuple) else [cast(GivenTeacher | Teacher, given)]
+    found = tuple(one if isinstance(one, Teacher) else Teacher(one) for one in several)
     if not found:
         raise InputError("distillation needs at least one teacher")
     for one in found:

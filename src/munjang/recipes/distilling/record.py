@@ -13,14 +13,13 @@ from munjang.checkpoint.cross_card import cross_card
 from munjang.checkpoint.cross_writing import form_of
 from munjang.cross_encoder import CrossEncoder
 from munjang.durable import disk_errors, write_whole
-from munjang.errors import DataError
 from munjang.evaluation import Scores
 from munjang.recipes.card import plain_cell
 from munjang.recipes.distilling import measuring, negatives
 from munjang.recipes.distilling.defaults import LOSSES
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.options import Compared, DistillOptions, DistillResult
-from munjang.recipes.distilling.report import is_distillation, write_page
+from munjang.recipes.distilling.report import write_page
 from munjang.recipes.distilling.teachers import called
 from munjang.recipes.options import Model
 from munjang.recipes.record import device_name, leakage_facts, model_facts, set_facts, versions
@@ -33,7 +32,6 @@ from munjang.training.run import data_hash
 
 NAME = "result.json"
 _FORMAT = 1
-_TAKEN = (NAME, "config.json", "index.html", "model", "modules.json")  # what runs and saved models have
 _OPTIONS = (
     "student_kind",
     "changes",
@@ -50,22 +48,6 @@ _OPTIONS = (
 )
 _SAFE = "the stages are whole; make room and run the same command again"
 _SHOWN = ("epochs", "max_steps", "batch_size", "learning_rate", "embedding_rate", "warm_up", "schedule", "seed")
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that something else has filled (a training, a model), before it is written over."""
-    ours = is_distillation(folder) or (not (folder / NAME).exists() and _begun(folder))
-    found = [name for name in _TAKEN if (folder / name).exists()]
-    if found and not ours:
-        raise DataError(
-            f"{folder} holds something else than a run of `munjang distill` ({', '.join(found)}), which would be "
-            "written over: choose another run folder, or move these away"
-        )
-
-
-def _begun(folder: Path) -> bool:
-    """Whether a distillation was begun there; its first stage is one of two."""
-    return any((folder / stage / "begun.json").is_file() for stage in ("1-teacher", "1-student"))
 
 
 def finish(job: Job, stages: Stages, *, tasks: Sequence[Task], model: Model, measured: Done) -> DistillResult:

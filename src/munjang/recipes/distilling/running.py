@@ -34,7 +34,7 @@ from munjang.recipes.distilling.options import (
     Teacher,
     as_teachers,
 )
-from munjang.recipes.distilling.record import check_folder, finish
+from munjang.recipes.distilling.record import finish
 from munjang.recipes.distilling.sources import Taken, read_sources
 from munjang.recipes.distilling.teachers import (
     check_length,
@@ -46,7 +46,7 @@ from munjang.recipes.distilling.teachers import (
 from munjang.recipes.models import body_size
 from munjang.recipes.options import GivenModel, GivenSets, Model
 from munjang.recipes.sets import Kinds, check_leakage, read_sets
-from munjang.recipes.stages import Done, Made, Stages, open_stages
+from munjang.recipes.stages import Done, Made, Stages, check_run_folder, open_stages
 from munjang.recipes.telling import tell_sets
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.processes import Processes
@@ -72,9 +72,9 @@ def distill(
     or several models. sources: translations, plain texts, or pairs for a cross-encoder that teaches. dev: chooses the
     best student; test: reports. The same call goes on where a killed one stopped.
     """
-    check_folder(Path(options.folder))
+    check_run_folder(options.folder, "distill")
     job = prepare(student, teachers, sources, dev=dev, test=test, options=options)
-    with open_stages(options.folder, progress=options.progress) as stages:
+    with open_stages(options.folder, "distill", progress=options.progress) as stages:
         return _run(job, stages)
 
 

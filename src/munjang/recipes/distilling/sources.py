@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,8 @@ class Taken:
 
 def read_sources(given: GivenSource | Sequence[GivenSource], options: DistillOptions) -> list[Taken]:
     """Read every source; those with the weight 0 are left out."""
-    several = isinstance(given, list | tuple)
-    sources = [one if isinstance(one, Source) else Source(one) for one in (given if several else [given])]  # type: ignore[arg-type,union-attr]
+    several = list(given) if isinstance(given, list | tuple) else [cast(GivenSource, given)]
+    sources = [one if isinstance(one, Source) else Source(one) for one in several]
     found = [
         (examples, source.weight) for source in sources if source.weight for examples in _expand(source, options.sets)
     ]

@@ -40,7 +40,7 @@ def make_targets(folder: Path, job: Job) -> Made:
     """Encode what no cache has yet, and write the targets of every source."""
     taken, options, cache = job.taken, job.options, job.cache
     texts = list(dict.fromkeys(text for one in taken for text in anchors(one.examples)))
-    facts: dict[str, object] = {"texts": len(texts), "cache": str(cache), "teachers": []}
+    told: list[dict[str, object]] = []
     stores = []
     for teacher in job.teachers:
         store = teacher.vectors(cache, options)
@@ -51,7 +51,7 @@ def make_targets(folder: Path, job: Job) -> Made:
         stores.append(store)
         said = {"name": teacher.name, "width": teacher.width, "encoded": encoded, "known": len(texts) - encoded}
         said |= {"truncated": teacher.truncated, "max_length": teacher.max_length}
-        facts["teachers"].append(said)  # type: ignore[attr-defined]
+        told.append(said)
     outputs = []
     with disk_errors(folder, safe=_SAFE):
         for number, one in enumerate(taken, start=1):
@@ -59,7 +59,7 @@ def make_targets(folder: Path, job: Job) -> Made:
             found = [store.rows_for(anchors(one.examples))[rows] for store in stores]  # int64 [n] each
             outputs.append(f"targets-{number}.npy")
             _assemble(folder / outputs[-1], [store.array for store in stores], found)
-    return Made(outputs, facts)
+    return Made(outputs, {"texts": len(texts), "cache": str(cache), "teachers": told})
 
 
 def _assemble(path: Path, arrays: Sequence[Array], rows: Sequence[Array]) -> None:

@@ -35,7 +35,6 @@ from munjang.training.losses.teaching import (
     margin_mse,
     mse,
     relational,
-    relational_mse,
     teacher_contrastive,
 )
 from munjang.training.losses.triplets import (
@@ -80,7 +79,6 @@ __all__ = [
     "online_contrastive",
     "rank_net",
     "relational",
-    "relational_mse",
     "teacher_contrastive",
     "triplet",
 ]

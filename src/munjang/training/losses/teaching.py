@@ -66,15 +66,6 @@ def relational(vectors: Tensor, targets: Tensor, *, temperature: float = 0.05, o
     return functional.kl_div(found, wanted, reduction="batchmean", log_target=True)
 
 
-def relational_mse(vectors: Tensor, targets: Tensor, *, others: Tensor | None = None) -> Tensor:
-    """Mean over all i and j but i = j of (cos(s_i, s_j) - cos(t_i, t_j))^2; shapes and `others` as in `relational`.
-
-    Tung and Mori 2019 (similarity-preserving knowledge distillation), with cosines.
-    """
-    student, teacher = _relations(vectors, targets, others)
-    return functional.mse_loss(student, teacher) if student.shape[1] else vectors.sum() * 0.0
-
-
 def _relations(vectors: Tensor, targets: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor]:
     """Cosines of every row with all rows but itself, of student and teacher: `[n, n - 1]` both."""
     if others is None:
