@@ -260,11 +260,6 @@ def test_the_fingerprint_knows_what_decides_the_vectors(minilm_path: Path, model
     assert other.fingerprint != model.fingerprint
 
 
-def test_load_without_a_model_says_what_to_do() -> None:
-    with pytest.raises(InputError, match="needs the path of a model folder or a hub id"):
-        munjang.load()
-
-
 def test_devices_are_checked(minilm_path: Path) -> None:
     with pytest.raises(InputError, match="device must be like"):
         munjang.load(minilm_path, device="gpu please")

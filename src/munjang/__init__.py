@@ -1,6 +1,6 @@
 """Munjang: Sentence-BERT, whole. `import munjang` is quick: torch is loaded when a model is.
 
-model = munjang.load("path/or/hub-id")
+model = munjang.load()  # the bundled model; or munjang.load("path/or/hub-id")
 vectors = model.encode(["문장", "sentence"])  # float32 [2, dimension]
 """
 
@@ -10,10 +10,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 from munjang import errors
-from munjang.types import EncodeReport
+from munjang.types import EncodeReport, Threshold
 
 if TYPE_CHECKING:
-    from munjang import data, evaluation, recipes, training
+    from munjang import bundled, data, evaluation, exporting, recipes, training
     from munjang.bi_encoder import BiEncoder, Encoded
     from munjang.cross_encoder import Calibration, CrossEncoder, Predicted, Ranked
     from munjang.loading import from_word_vectors, load, load_cross_encoder, load_reranker
@@ -31,10 +31,13 @@ __all__ = [
     "Encoded",
     "Predicted",
     "Ranked",
+    "Threshold",
+    "bundled",
     "chunks",
     "data",
     "errors",
     "evaluation",
+    "exporting",
     "from_word_vectors",
     "load",
     "load_cross_encoder",
@@ -66,7 +69,7 @@ _LAZY = {
 }
 
 
-_ROOMS = ("data", "evaluation", "recipes", "training")
+_ROOMS = ("bundled", "data", "evaluation", "exporting", "recipes", "training")
 
 
 def __getattr__(name: str) -> object:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from munjang import checkpoint, vectors
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import ModelParts, with_thresholds
 from munjang.computer import Computer, fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
@@ -32,7 +32,7 @@ from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.text.batches import Batch
 from munjang.text.tokenizer import Tokenizer, Tokens
-from munjang.types import DTypeName, EncodeReport, PoolingMode, Similarity
+from munjang.types import DTypeName, EncodeReport, PoolingMode, SavedName, Similarity, Threshold
 from munjang.vector_files import open_writer
 
 Array = np.ndarray[Any, Any]
@@ -164,6 +164,15 @@ class BiEncoder:
     @property
     def similarity_name(self) -> Similarity:
         return self.parts.similarity
+
+    @property
+    def thresholds(self) -> Mapping[str, Threshold]:
+        """Cosines that were measured for this model, by task ('paraphrase', 'cluster'); training drops them."""
+        return self.parts.thresholds
+
+    def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> BiEncoder:
+        """The same model with these thresholds in place of its own; it shares the weights."""
+        return with_thresholds(self, thresholds)
 
     @property
     def fingerprint(self) -> str:
@@ -302,12 +311,13 @@ class BiEncoder:
         left = self._vectors(a)
         return vectors.similarity(left, left if b is None else self._vectors(b), self.similarity_name)
 
-    def save(self, path: str | Path, *, card: str | None = None) -> None:
+    def save(self, path: str | Path, *, dtype: SavedName | torch.dtype = "float32", card: str | None = None) -> None:
         """Write the model so that Munjang and sentence-transformers (2.x to 6.x) load it, to the same vectors.
 
-        float32, whatever precision computes here. Atomic: a killed save leaves the old model or none, never a half one.
+        dtype: of the saved weights, whatever precision computes here. "int8" is a quarter of the size and for Munjang
+        alone; its vectors differ a little. Atomic: a killed save leaves the old model or none, never a half one.
         """
-        checkpoint.write(replace(self.parts, truncate_dim=self._truncate_dim), Path(path), card=card)
+        checkpoint.write(replace(self.parts, truncate_dim=self._truncate_dim), Path(path), dtype=dtype, card=card)
 
     def describe(self) -> dict[str, object]:
         """What the model is, for people: `munjang info` prints it."""

@@ -13,7 +13,7 @@ import functools
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from munjang import checkpoint
-from munjang.checkpoint import CrossParts, HeadWish, ModelParts
+from munjang.checkpoint import CrossParts, HeadWish, ModelParts, with_thresholds
 from munjang.checkpoint.cross_parts import HeadName
 from munjang.checkpoint.cross_reading import from_model
 from munjang.checkpoint.hub import CROSS_ORGANISATION
@@ -34,7 +34,7 @@ from munjang.inputs import Progress, as_pairs, progress_teller, split_pairs
 from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid, softmax
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.text.tokenizer import Tokenizer, Tokens
-from munjang.types import DTypeName, EncodeReport
+from munjang.types import DTypeName, EncodeReport, SavedName, Threshold
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[str, str]
@@ -176,6 +176,15 @@ class CrossEncoder:
         return self.parts.tokenizer
 
     @property
+    def thresholds(self) -> Mapping[str, Threshold]:
+        """Scores that were measured for this model, by task ('answer'); training and `calibrate` drop them."""
+        return self.parts.thresholds
+
+    def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> CrossEncoder:
+        """The same model with these thresholds in place of its own; it shares the weights."""
+        return with_thresholds(self, thresholds)
+
+    @property
     def fingerprint(self) -> str:
         """A hash of everything that decides the scores: weights, tokenizer, head, labels, length."""
         if self._fingerprint is None:
@@ -254,8 +263,8 @@ class CrossEncoder:
     def calibrate(self, pairs: Iterable[Sequence[str]], labels: Sequence[int] | Array) -> Calibration:
         """Make scores probabilities: Platt scaling on pairs with labels 0/1, folded into the last layer.
 
-        Use pairs that the model was not trained on. The order of scores stays. The saved model gives the same scores
-        in sentence-transformers.
+        Use pairs that the model was not trained on. The order of scores stays; thresholds are dropped. The saved model
+        gives the same scores in sentence-transformers.
         """
         if len(self.labels) != 1:
             raise InputError(f"calibrate needs a model with one score, this one has {len(self.labels)} labels")
@@ -271,6 +280,7 @@ class CrossEncoder:
             self.parts.head.out.weight.mul_(scale)
             self.parts.head.out.bias.mul_(scale).add_(shift)
         self.parts.activation = "Sigmoid"
+        self.parts.thresholds = {}  # they were limits of other scores
         self.refresh()
         after = scale * logits.astype(np.float64) + shift
         return Calibration(
@@ -284,12 +294,13 @@ class CrossEncoder:
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, *, card: str | None = None) -> None:
+    def save(self, path: str | Path, *, dtype: SavedName | torch.dtype = "float32", card: str | None = None) -> None:
         """Write the model so that Munjang, sentence-transformers and transformers load it, to the same scores.
 
-        float32, whatever precision computes here. Atomic: a killed save leaves the old model or none, never a half one.
+        dtype: of the saved weights, whatever precision computes here. "int8" is a quarter of the size and for Munjang
+        alone; its scores differ a little. Atomic: a killed save leaves the old model or none, never a half one.
         """
-        checkpoint.write_cross(self.parts, Path(path), card=card)
+        checkpoint.write_cross(self.parts, Path(path), dtype=dtype, card=card)
 
     def describe(self) -> dict[str, object]:
         """What the model is, for people: `munjang info` prints it."""

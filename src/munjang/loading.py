@@ -1,4 +1,9 @@
-"""The front door: `munjang.load` and its kin."""
+"""The front door: `munjang.load` and its kin.
+
+A model is named by a bundled name, the path of a folder, or a hub id. A bundled name ('munjang-ko-en',
+'munjang-rerank-ko-en') means the model in this package, whatever lies in the working directory; './munjang-ko-en' or a
+`Path` means a folder.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from munjang import bundled
 from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import static_from_words
 from munjang.checkpoint.cross_parts import HeadName
@@ -25,19 +31,17 @@ def load(
     revision: str | None = None,
     local_files_only: bool = False,
 ) -> BiEncoder:
-    """Load a bi-encoder from a folder or a hub id.
+    """Load a bi-encoder: without an argument the bundled one, 'munjang-ko-en', which needs no network.
 
+    path_or_id: a bundled name, a folder ('./munjang-ko-en' is one) or a hub id.
     device: 'cpu', 'cuda', 'cuda:1'...; by default the GPU where there is one. dtype: 'auto' is float16 on CUDA,
     bfloat16 on CPUs that compute with it, float32 elsewhere; 'float32' is exact. revision: a hub commit, branch or tag.
     local_files_only: never ask the network, only the hub's cache on this machine.
     """
-    if path_or_id is None:
-        raise InputError(
-            "munjang.load() needs the path of a model folder or a hub id, for example "
-            "munjang.load('sentence-transformers/all-MiniLM-L6-v2'): this release carries no model of its own"
-        )
+    if path_or_id == bundled.RERANKER:
+        raise InputError(f"{path_or_id} is a cross-encoder, which makes no vectors: munjang.load_reranker loads it")
     return BiEncoder.load(
-        path_or_id,
+        bundled.BI_ENCODER if path_or_id is None else path_or_id,
         device=device,
         dtype=dtype,
         pooling=pooling,
@@ -60,6 +64,7 @@ def load_cross_encoder(
 ) -> CrossEncoder:
     """Load a cross-encoder: one saved as such, a sequence classifier, or a body that gets a new head.
 
+    path_or_id: a bundled name ('munjang-rerank-ko-en'), a folder or a hub id.
     labels: how many outputs, or their names, for a model that is to be trained. head: 'sbert' (the paper's) or
     'standard' (the family's own) for a new head. The rest as in `load`.
     """
@@ -84,14 +89,14 @@ def load_reranker(
     revision: str | None = None,
     local_files_only: bool = False,
 ) -> CrossEncoder:
-    """Load a cross-encoder that gives one score, for ranking."""
-    if path_or_id is None:
-        raise InputError(
-            "munjang.load_reranker() needs the path of a model folder or a hub id, for example "
-            "munjang.load_reranker('cross-encoder/ms-marco-MiniLM-L6-v2'): this release carries no model of its own"
-        )
+    """Load a cross-encoder that gives one score, for ranking: without an argument 'munjang-rerank-ko-en', bundled.
+
+    path_or_id: a bundled name, a folder ('./munjang-rerank-ko-en' is one) or a hub id.
+    """
+    if path_or_id == bundled.BI_ENCODER:
+        raise InputError(f"{path_or_id} is a bi-encoder, which scores no pairs: munjang.load loads it")
     model = CrossEncoder.load(
-        path_or_id,
+        bundled.RERANKER if path_or_id is None else path_or_id,
         device=device,
         dtype=dtype,
         max_length=max_length,
@@ -99,7 +104,8 @@ def load_reranker(
         local_files_only=local_files_only,
     )
     if len(model.labels) != 1:
-        raise InputError(f"a reranker gives one score, but {path_or_id} has the labels {', '.join(model.labels)}")
+        labels = ", ".join(model.labels)
+        raise InputError(f"a reranker gives one score, but {model.parts.source} has the labels {labels}")
     return model
 
 

@@ -5,12 +5,24 @@ Nothing here imports torch: `import munjang` reads this file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 DTypeName = Literal["auto", "float32", "float16", "bfloat16"]
+SavedName = Literal["float32", "float16", "bfloat16", "int8"]  # how weights are saved
 PoolingMode = Literal["cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last"]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A limit that was measured for a model, not chosen by hand: from `value` on the answer is yes."""
+
+    value: float
+    task: str  # paraphrase, cluster, answer
+    meaning: str  # what lies above it, in words
+    measured: Mapping[str, object] = field(default_factory=dict)  # on what, and how well it does there; fit for JSON
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,10 @@ def test_reading_is_quick() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_dtype_must_be_one_of_three(old_layout: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="float32, float16 or bfloat16"):
-        write(read(old_layout()), tmp_path / "x", dtype=torch.int8)
+def test_dtype_must_be_one_of_four(old_layout: Any, tmp_path: Path) -> None:
+    parts = read(old_layout())
+    wrong: Any
+    for wrong in (torch.int32, "float64", None):
+        with pytest.raises(ValueError, match="float32, float16, bfloat16 or int8"):
+            write(parts, tmp_path / "x", dtype=wrong)
     assert not (tmp_path / "x").exists()

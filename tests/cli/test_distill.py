@@ -133,3 +133,18 @@ def test_help_teaches_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("munjang distill --teacher") >= 5
+
+
+def test_embeddings_by_a_guide(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = parallel_file(tmp_path / "p.tsv")
+    run = tmp_path / "run"
+    command = ["distill", "--teacher", str(tiny), "--parallel", str(file), "--vocabulary", "200", "-o", str(run)]
+    assert main([*command, *QUICK, "--embeddings", "guide"]) != 0
+    assert "needs guide (--guide)" in capsys.readouterr().err
+    assert main([*command, *QUICK, "--guide", str(tiny)]) != 0
+    assert "--vocabulary N --embeddings guide" in capsys.readouterr().err
+    assert not run.exists()
+    assert main([*command, *QUICK, "--embeddings", "guide", "--guide", str(tiny)]) == 0
+    report = json.loads((run / "result.json").read_text(encoding="utf-8"))["student"]["report"]
+    assert report["guide"]["name"] == tiny.name
+    assert report["vocabulary"]["embeddings"]["from translations and the guide"] > 0

@@ -49,10 +49,24 @@ def test_options_reach_the_library(small: Any, corpus: Path, tmp_path: Path) -> 
 
 def test_the_model_comes_from_the_environment(small: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["encode", str(corpus), "-q"]) == 0
-    assert small.options["name"] is None
+    assert small.options["name"] == "munjang-ko-en"
     monkeypatch.setenv("MUNJANG_MODEL", "from-environment")
     assert main(["encode", str(corpus), "-q"]) == 0
     assert small.options["name"] == "from-environment"
+
+
+def test_which_model_is_told_on_stderr(
+    small: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["encode", str(corpus)]) == 0
+    assert "model: munjang-ko-en (bundled)\n" in capsys.readouterr().err
+    assert main(["encode", str(corpus), "--model", "m"]) == 0
+    assert "model: m\n" in capsys.readouterr().err
+    monkeypatch.setenv("MUNJANG_MODEL", "from-environment")
+    assert main(["encode", str(corpus)]) == 0
+    assert "model: from-environment (from MUNJANG_MODEL)\n" in capsys.readouterr().err
+    assert main(["encode", str(corpus), "-q"]) == 0
+    assert not capsys.readouterr().err
 
 
 def test_without_output_json_lines_go_to_stdout(

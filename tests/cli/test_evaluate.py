@@ -151,7 +151,7 @@ def test_a_suite_names_what_is_not_there(models: dict[str, Small], call: Call, t
 
 def test_wrong_usage(models: dict[str, Small], call: Call, pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in (
-        ["--sts", pairs],
+        [],
         ["m"],
         ["m", "--suite", "korean"],
         ["m", "--suite", "korean", "--data", ".", "--sts", pairs],
@@ -164,6 +164,9 @@ def test_wrong_usage(models: dict[str, Small], call: Call, pairs: str, monkeypat
             call(*arguments)
         assert left.value.code == 2
     assert models == {}
+    told = io.StringIO()
+    assert "| munjang-ko-en |" in call("--sts", pairs, "--score-range", "0", "5", errors=told)
+    assert "model: munjang-ko-en (bundled)\n" in told.getvalue()
     monkeypatch.setenv("MUNJANG_MODEL", "from-environment")
     assert "from-environment" in call("--sts", pairs, "--score-range", "0", "5")
 

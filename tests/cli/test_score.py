@@ -147,14 +147,24 @@ def test_what_is_refused(scorer: SmallScorer, tmp_path: Path, capsys: pytest.Cap
             main(["score", *arguments, "--model", "m"])
         assert left.value.code == 2
     capsys.readouterr()
-    assert main(["score", source]) == 1
-    assert "MUNJANG_RERANKER" in capsys.readouterr().err
     assert main(["score", source, "--model", "m", "--columns", "a", "c"]) == 1
     assert "no column 'c'" in capsys.readouterr().err
     assert "name" not in scorer.options  # said before any model was loaded
     (tmp_path / "n.jsonl").write_text('{"a": "x", "b": null}\n', encoding="utf-8")
     assert main(["score", str(tmp_path / "n.jsonl"), "--model", "m"]) == 1
     assert "row 0: 'b' must be a text" in capsys.readouterr().err
+
+
+def test_the_bundled_reranker_is_the_default(
+    scorer: SmallScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = files(tmp_path)["tsv"]
+    assert main(["score", source]) == 0
+    assert scorer.options["name"] == "munjang-rerank-ko-en"
+    assert "model: munjang-rerank-ko-en (bundled)\n" in capsys.readouterr().err
+    monkeypatch.setenv("MUNJANG_RERANKER", "mine")
+    assert main(["score", source]) == 0
+    assert scorer.options["name"] == "mine"
 
 
 def test_info_of_a_cross_encoder(minilm_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

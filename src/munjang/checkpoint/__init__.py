@@ -9,6 +9,7 @@ from munjang.checkpoint.cross_writing import write_cross
 from munjang.checkpoint.hub import resolve
 from munjang.checkpoint.parts import ModelParts
 from munjang.checkpoint.reading import read
+from munjang.checkpoint.thresholds import read_thresholds, with_thresholds
 from munjang.checkpoint.words import static_from_words
 from munjang.checkpoint.writing import write
 
@@ -19,8 +20,10 @@ __all__ = [
     "is_cross",
     "read",
     "read_cross",
+    "read_thresholds",
     "resolve",
     "static_from_words",
+    "with_thresholds",
     "write",
     "write_cross",
 ]

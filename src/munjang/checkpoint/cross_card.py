@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from munjang.checkpoint.card import compact_note, front, threshold_rows
 from munjang.checkpoint.cross_parts import CrossParts, describe_head
 
+_THEIRS = """With sentence-transformers:
+
+```python
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("{name}")
+pairs = [("비가 온다", "It is raining"), ("비가 온다", "주가가 올랐다")]
+{theirs}
+```
+"""
 _FORMS = {
     "classifier": "a Hugging Face sequence classifier: transformers and every sentence-transformers release load it",
     "electra": "model_type electra, because a BERT body with this head is exactly that classifier: transformers and"
@@ -13,8 +24,8 @@ _FORMS = {
 }
 
 
-def cross_card(parts: CrossParts, name: str, form: str) -> str:
-    """What the model is, its labels and length, and how to load it."""
+def cross_card(parts: CrossParts, name: str, form: str, *, compact: bool = False) -> str:
+    """What the model is, its labels and length, and how to load it; `compact`: its weights are int8."""
     one = len(parts.labels) == 1
     rows = [
         ("Body", f"{parts.body.config.family}, {parts.body.hidden} values per token"),
@@ -22,21 +33,14 @@ def cross_card(parts: CrossParts, name: str, form: str) -> str:
         ("Output", "one score" if one else f"{len(parts.labels)} labels: {', '.join(parts.labels)}"),
         ("Activation", parts.activation if one or parts.activation != "Identity" else "softmax (raw outputs saved)"),
         ("Longest pair", f"{parts.tokenizer.max_length} tokens, special tokens included"),
-        ("Saved as", _FORMS[form]),
+        ("Saved as", "int8, for Munjang alone" if compact else _FORMS[form]),
+        *threshold_rows(parts.thresholds),
     ]
     table = "\n".join(f"| {key} | {value} |" for key, value in rows)
     what = "says how alike or how relevant they are" if one else "says which label they have"
     theirs = "scores = model.predict(pairs)" if one else "scores = model.predict(pairs, apply_softmax=True)"
     ours = "scores = model.predict(pairs)" if one else "labels = model.predict_labels(pairs)"
-    return f"""---
-library_name: sentence-transformers
-pipeline_tag: {"text-ranking" if one else "text-classification"}
-tags:
-- munjang
-- sentence-transformers
-- cross-encoder
----
-
+    return f"""{front("text-ranking" if one else "text-classification", "cross-encoder", compact=compact)}
 # {name}
 
 A cross-encoder: it reads two texts together and {what}.
@@ -55,13 +59,4 @@ pairs = [("비가 온다", "It is raining"), ("비가 온다", "주가가 올랐
 {ours}
 ```
 
-With sentence-transformers:
-
-```python
-from sentence_transformers import CrossEncoder
-
-model = CrossEncoder("{name}")
-pairs = [("비가 온다", "It is raining"), ("비가 온다", "주가가 올랐다")]
-{theirs}
-```
-"""
+{compact_note(name) if compact else _THEIRS.format(name=name, theirs=theirs)}"""

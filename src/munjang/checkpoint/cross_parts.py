@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor
 
 from munjang.checkpoint.parts import ModelBody
+from munjang.checkpoint.thresholds import described
 from munjang.nn.classifier import ClassifierHead
 from munjang.text.pairs import encode_pairs, pair_frame
 from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.types import Threshold
 
 HeadName = Literal["sbert", "standard"]
 ScoreActivation = Literal["Sigmoid", "Identity", "Softmax", "Tanh"]
@@ -28,6 +30,7 @@ class CrossParts:
     activation: ScoreActivation = "Sigmoid"  # what sentence-transformers makes of the logits
     hf_config: dict[str, object] = field(default_factory=dict)  # config.json of the body
     leftover: dict[str, Tensor] = field(default_factory=dict)  # the pooler, kept so that a new head can start from it
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by task; measured with these very weights
     notes: list[str] = field(default_factory=list)  # what had to be assumed or made new, in words
     source: str = ""  # the folder, or hub id@revision
 
@@ -64,6 +67,7 @@ class CrossParts:
                 "special tokens around a pair": None if frame is None else frame.specials,
                 "segments": self.uses_segments,
             },
+            "thresholds": described(self.thresholds),
         }
 
 

@@ -30,6 +30,7 @@ from munjang.checkpoint.reading import (
     source_of,
     steadily,
 )
+from munjang.checkpoint.thresholds import read_thresholds
 from munjang.checkpoint.unfilled import unfilled
 from munjang.checkpoint.weights import load_weights
 from munjang.errors import InputError, ModelError
@@ -91,6 +92,7 @@ def _read(folder: Path, wish: HeadWish, max_length: int | None) -> CrossParts:
     parts = with_head(parts, wish, had=head is not None)
     if parts.head is head:
         parts.activation = _activation(folder, config, len(parts.labels), notes)
+        parts.thresholds = read_thresholds(folder)
     _note_prompts(folder, notes)
     return parts
 
@@ -230,7 +232,7 @@ def with_head(parts: CrossParts, wish: HeadWish, *, had: bool = True) -> CrossPa
         parts.tokenizer.ignores_segments = False  # whoever trains a first head trains it with the segments there are
     made = describe_head(head) + ("; its first layer is the body's pooler" if from_pooler else "")
     parts.notes.append(f"the head is new: {_why_new(parts, labels, shape, had=had)}; train it before use ({made})")
-    return replace(parts, head=head.eval(), labels=labels, activation=default_activation(count))
+    return replace(parts, head=head.eval(), labels=labels, activation=default_activation(count), thresholds={})
 
 
 def _wanted_shape(parts: CrossParts, wish: HeadWish, had: bool) -> tuple[HeadShape, float]:

@@ -23,6 +23,7 @@ from munjang.checkpoint.labels import to_config
 from munjang.checkpoint.parts import ModelParts
 from munjang.checkpoint.reading import poolers
 from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.thresholds import write_thresholds
 from munjang.checkpoint.writing import (
     ARCHITECTURES,
     DROPPED,
@@ -31,6 +32,7 @@ from munjang.checkpoint.writing import (
     lower_cases,
     modules_table,
     pooling_config,
+    stored_dtype,
     write_foreign,
     write_json,
     write_weights,
@@ -40,8 +42,9 @@ from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.classifier import SBERT
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of, to_theirs
-from munjang.nn.families.classifiers import StandardHead, standard_head
+from munjang.nn.families.classifiers import standard_head
 from munjang.nn.pooling import Pooling
+from munjang.types import SavedName
 
 _DENSE_NAMES = {
     "tanh": "activation.Tanh",
@@ -54,10 +57,13 @@ _DENSE_NAMES = {
 _PLACES = {"Identity": "linear.Identity"}
 
 
-def write_cross(parts: CrossParts, folder: Path, *, card: str | None = None) -> None:
-    """Save a cross-encoder in float32, whole or not at all. `card` replaces the README.md that is written otherwise."""
-    text = card or cross_card(parts, Path(folder).name, form_of(parts))
-    replace_folder(Path(folder), lambda aside: _fill(parts, aside, text))
+def write_cross(
+    parts: CrossParts, folder: Path, *, dtype: SavedName | torch.dtype = torch.float32, card: str | None = None
+) -> None:
+    """Save a cross-encoder, whole or not at all. `card` replaces the README.md that is written otherwise."""
+    kind = stored_dtype(dtype, parts.body)
+    text = card or cross_card(parts, Path(folder).name, form_of(parts), compact=kind == torch.int8)
+    replace_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
 
 
 def form_of(parts: CrossParts) -> str:
@@ -77,7 +83,7 @@ def form_of(parts: CrossParts) -> str:
     return "modules"
 
 
-def _fill(parts: CrossParts, folder: Path, card: str) -> None:
+def _fill(parts: CrossParts, folder: Path, dtype: torch.dtype, card: str) -> None:
     if isinstance(parts.body, StaticEmbedding):
         raise ModelError("a static model has no layers to read two texts with, so it is no cross-encoder")
     form = form_of(parts)
@@ -90,28 +96,29 @@ def _fill(parts: CrossParts, folder: Path, card: str) -> None:
         # Where each generation of sentence-transformers looks for it.
         "sentence_transformers": {**(nested if isinstance(nested, dict) else {}), "activation_fn": activation},
         "sbert_ce_default_activation_function": activation,
-        "torch_dtype": dtype_name(torch.float32),
+        "torch_dtype": dtype_name(dtype),
         "vocab_size": parts.body.config.vocab_size,
     }
     if form == "electra":
         config |= {"model_type": "electra", "embedding_size": parts.body.hidden}
     if form == "modules":
-        _write_modules(parts, folder, config)
+        _write_modules(parts, folder, config, dtype)
     else:
-        standard = standard_head(config)
-        assert standard is not None
-        _write_classifier(parts, folder, config, standard)
-    _write_small_files(parts, folder, activation, form)
+        _write_classifier(parts, folder, config, dtype)
+    _write_small_files(parts, folder, activation, form, compact=dtype == torch.int8)
+    write_thresholds(folder, parts.thresholds)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _write_classifier(parts: CrossParts, folder: Path, config: dict[str, Any], standard: StandardHead) -> None:
+def _write_classifier(parts: CrossParts, folder: Path, config: dict[str, Any], dtype: torch.dtype) -> None:
     """One file of weights under the names of a sequence classifier."""
+    standard = standard_head(config)
+    assert standard is not None
     state = {standard.saved_name(name): tensor for name, tensor in parts.head.state_dict().items()}
     for name, tensor in _body_weights(parts, config).items():
         state[standard.prefix + name] = tensor
     write_json(folder / "config.json", config | {"architectures": [standard.architecture]})
-    write_weights(folder, state, torch.float32)
+    write_weights(folder, state, dtype)
 
 
 def _body_weights(parts: CrossParts, config: dict[str, Any]) -> dict[str, Tensor]:
@@ -125,19 +132,19 @@ def _body_weights(parts: CrossParts, config: dict[str, Any]) -> dict[str, Tensor
     return to_theirs(parts.body.state_dict(), family.names(parts.body.config))
 
 
-def _write_modules(parts: CrossParts, folder: Path, config: dict[str, Any]) -> None:
+def _write_modules(parts: CrossParts, folder: Path, config: dict[str, Any], dtype: torch.dtype) -> None:
     """The body alone, and the head as Pooling and Dense beside it."""
     head, hidden = parts.head, parts.body.hidden
     if head.norm is not None or head.shape.activation not in _DENSE_NAMES:
         raise ModelError(f"a {head.shape.activation} head with a norm has no form on disk but its own family's")
     if isinstance(parts.body, TransformersBody):
         bare = ModelParts(parts.body, parts.tokenizer, Pooling(), hf_config=parts.hf_config)
-        write_foreign(parts.body, bare, folder, torch.float32)
+        write_foreign(parts.body, bare, folder, dtype)
         write_json(folder / "config.json", config)
     else:
         architecture = ARCHITECTURES[str(config["model_type"])]
         write_json(folder / "config.json", config | {"architectures": [architecture]})
-        write_weights(folder, _body_weights(parts, config) | poolers(parts.leftover), torch.float32)
+        write_weights(folder, _body_weights(parts, config) | poolers(parts.leftover), dtype)
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     (folder / "1_Pooling").mkdir()
     write_json(folder / "1_Pooling" / "config.json", pooling_config(Pooling((head.shape.pooling,)), hidden))
@@ -153,9 +160,9 @@ def _write_modules(parts: CrossParts, folder: Path, config: dict[str, Any]) -> N
     write_json(folder / "modules.json", modules_table(modules))
 
 
-def _write_small_files(parts: CrossParts, folder: Path, activation: str, form: str) -> None:
+def _write_small_files(parts: CrossParts, folder: Path, activation: str, form: str, *, compact: bool) -> None:
     tokenizer = parts.tokenizer
-    tokenizer.save(folder, segments=parts.uses_segments)
+    tokenizer.save(folder, segments=parts.uses_segments, compact=compact)
     transformer: dict[str, Any] = {"max_seq_length": tokenizer.max_length, "do_lower_case": lower_cases(tokenizer)}
     if form != "modules":
         transformer["transformer_task"] = "sequence-classification"

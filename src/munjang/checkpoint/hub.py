@@ -1,4 +1,5 @@
-"""A path or a hub id to a folder on disk. A folder that is there wins; the network is the last thing tried.
+"""A name, a path or a hub id to a folder on disk. A bundled name comes first, then a folder that is there; the network
+is the last thing tried.
 
 `huggingface_hub` is imported only when a hub id has to be looked up, in its cache or on the network.
 """
@@ -9,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+from munjang import bundled
 from munjang.checkpoint.swap import repair
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 
@@ -29,8 +31,15 @@ def resolve(
     local_files_only: bool = False,
     organisation: str = DEFAULT_ORGANISATION,
 ) -> Path:
-    """The folder of a model: `path_or_id` itself where it is a folder, else a snapshot from the hub."""
+    """The folder of a model: a bundled one by its name, `path_or_id` itself where it is a folder, else from the hub.
+
+    A bundled name means the bundled model; './NAME' or a `Path` means a folder of that name.
+    """
     given = os.fspath(path_or_id)
+    if isinstance(path_or_id, str) and given in bundled.NAMES:
+        if revision is not None:
+            raise InputError(f"{given} lies in this installation and has no revisions, got revision={revision!r}")
+        return bundled.path(given)
     if not given.strip():
         raise InputError("a model is named by a folder or a hub id ('name' or 'organisation/name'), got an empty text")
     folder = Path(given).expanduser()

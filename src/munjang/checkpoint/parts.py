@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from munjang.checkpoint.thresholds import described
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
 from munjang.nn.pooling import Pooling
 from munjang.text.tokenizer import Tokenizer
-from munjang.types import Similarity
+from munjang.types import Similarity, Threshold
 
 ModelBody = Encoder | StaticEmbedding | TransformersBody
 
@@ -29,6 +31,7 @@ class ModelParts:
     similarity: Similarity = "cosine"
     truncate_dim: int | None = None
     leftover: dict[str, Tensor] = field(default_factory=dict)  # the pooler, kept so that a saved model has it
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by task; measured with these very weights
     notes: list[str] = field(default_factory=list)  # what had to be assumed or repaired, in words
     source: str = ""  # the folder, or hub id@revision
 
@@ -53,4 +56,5 @@ class ModelParts:
             "prompts": dict(self.prompts),
             "default prompt": self.default_prompt_name,
             "similarity": self.similarity,
+            "thresholds": described(self.thresholds),
         }

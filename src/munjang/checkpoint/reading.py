@@ -15,13 +15,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from munjang import bundled
 from munjang.checkpoint import layout
 from munjang.checkpoint.files import contents, read_object
 from munjang.checkpoint.parts import ModelBody, ModelParts
 from munjang.checkpoint.static import read_static
 from munjang.checkpoint.swap import repair
+from munjang.checkpoint.thresholds import read_thresholds
 from munjang.checkpoint.unfilled import unfilled
-from munjang.checkpoint.weights import load_weights, weight_files
+from munjang.checkpoint.weights import COMPACT, load_weights, weight_files
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
@@ -75,7 +77,7 @@ def _read(folder: Path, pooling: Modes | None, max_length: int | None) -> ModelP
         notes.append(f"saved as a {saved.model_type}, not as a sentence encoder: only its body is used")
     first, rest = modules[0], modules[1:]
     body, tokenizer, config, leftover = _read_body(first, max_length, notes)
-    pooled = _pooling(body, rest, pooling, notes)
+    pooled, changed = _pooling(body, rest, pooling, notes)
     heads, dimension = _read_heads(rest, pooled.dimension(body.hidden), notes)
     truncate = saved.truncate_dim
     if truncate is not None and truncate > dimension:
@@ -92,6 +94,7 @@ def _read(folder: Path, pooling: Modes | None, max_length: int | None) -> ModelP
         similarity=saved.similarity,
         truncate_dim=truncate,
         leftover=leftover,
+        thresholds={} if changed else read_thresholds(folder),  # another pooling gives other vectors
         notes=notes,
         source=source_of(folder),
     )
@@ -107,7 +110,10 @@ def _assumed(folder: Path, notes: list[str]) -> list[layout.Module]:
 
 
 def source_of(folder: Path) -> str:
-    """Where a folder came from: a snapshot in the hub's cache is named by its id and revision."""
+    """Where a folder came from: a bundled model by its name, a snapshot in the hub's cache by its id and revision."""
+    own = bundled.name_of(folder)
+    if own is not None:
+        return own
     parts = folder.absolute().parts
     if len(parts) >= 3 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
         return f"{parts[-3].removeprefix('models--').replace('--', '/')}@{parts[-1]}"
@@ -161,7 +167,11 @@ def _hf_config(folder: Path) -> dict[str, Any]:
 
 def _read_foreign(folder: Path) -> tuple[TransformersBody, dict[str, Tensor]]:
     """A body that only `transformers` runs."""
-    weight_files(folder)
+    if weight_files(folder)[0].name == COMPACT:
+        raise ModelError(
+            f"{folder} holds {COMPACT}, but its kind of model runs through transformers, which does not read that: "
+            "save it as float32 or float16 where the original is"
+        )
     return TransformersBody.load(folder), {}
 
 
@@ -235,8 +245,8 @@ def _stated_length(folder: Path) -> int | None:
     return int(value) if isinstance(value, int | float) and 0 < value < 1_000_000 else None
 
 
-def _pooling(body: ModelBody, rest: list[layout.Module], asked: Modes | None, notes: list[str]) -> Pooling:
-    """The saved pooling, the one asked for, or mean."""
+def _pooling(body: ModelBody, rest: list[layout.Module], asked: Modes | None, notes: list[str]) -> tuple[Pooling, bool]:
+    """The saved pooling, the one asked for, or mean; and whether it is another than the saved one."""
     module = next((module for module in rest if module.kind == "Pooling"), None)
     saved = None if module is None else layout.read_pooling(module.folder, body.hidden)
     if isinstance(body, StaticEmbedding):
@@ -244,12 +254,13 @@ def _pooling(body: ModelBody, rest: list[layout.Module], asked: Modes | None, no
     if asked is not None:
         modes = (asked,) if isinstance(asked, str) else tuple(asked)
         chosen = Pooling(modes, True if saved is None else saved.include_prompt)
-        if saved is not None and saved.modes != chosen.modes:
+        changed = saved is not None and saved.modes != chosen.modes
+        if saved is not None and changed:
             notes.append(f"pooling {_words(chosen)} was asked for; the model was saved with {_words(saved)}")
-        return chosen
+        return chosen, changed
     if saved is None:
         notes.append("the model does not say how to pool: mean pooling is assumed (pooling= chooses another)")
-    return saved or Pooling()
+    return saved or Pooling(), False
 
 
 def _words(pooling: Pooling) -> str:

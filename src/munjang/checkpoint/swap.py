@@ -30,7 +30,7 @@ _MODEL_FILE = re.compile(
     r"|tf_model\.h5|flax_model\.msgpack|rust_model\.ot|onnx|openvino"
     r"|tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json|added_tokens\.json|chat_template\.\w+"
     r"|vocab\.txt|vocab\.json|merges\.txt|sentencepiece\.bpe\.model|spiece\.model|spm\.model|tokenizer\.model"
-    r"|README\.md|\d+_[A-Z]\w*"
+    r"|munjang\.json|README\.md|\d+_[A-Z]\w*"
 )
 _DAY = 86_400
 

@@ -1,4 +1,4 @@
-"""Weight files to a dict of float32 tensors: safetensors whole or in shards, and old pickles without running them.
+"""Weight files to a dict of float32 tensors: safetensors whole, in shards or compact, and old pickles, never run.
 
 What leaves is checked: every file there and whole, every value finite. Tensors are copies, not views of the mapped
 file: a file that somebody rewrites in place would otherwise change, or end, a running process.
@@ -18,10 +18,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from munjang.checkpoint.compact import unpack
 from munjang.checkpoint.files import contents, read_object
 from munjang.errors import ModelError
 
 SAFE = "model.safetensors"
+COMPACT = "model.int8.safetensors"  # see compact.py
 PICKLE = "pytorch_model.bin"
 _LONGEST_HEADER = 100_000_000  # as the library has it
 _LFS = b"version "
@@ -31,11 +33,11 @@ _CONVERT = (
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a folder's weights, safetensors before pickles; all of them are there."""
-    for name in (SAFE, PICKLE):
+    """The files that hold a folder's weights, whole ones before compact ones before pickles; all of them are there."""
+    for name in (SAFE, COMPACT, PICKLE):
         if (folder / name).is_file():
             return [folder / name]
-        if (folder / f"{name}.index.json").is_file():
+        if name != COMPACT and (folder / f"{name}.index.json").is_file():
             return _shards(folder, f"{name}.index.json")
     if (folder / "adapter_config.json").is_file():
         raise ModelError(
@@ -44,7 +46,7 @@ def weight_files(folder: Path) -> list[Path]:
         )
     other = [path.name for path in sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.bin"))]
     hint = f"; {', '.join(other)} is not a name that is read: rename it if it holds the weights" if other else ""
-    raise ModelError(f"{folder} has no weights ({SAFE} or {PICKLE}); {contents(folder)}{hint}")
+    raise ModelError(f"{folder} has no weights ({SAFE}, {COMPACT} or {PICKLE}); {contents(folder)}{hint}")
 
 
 def _shards(folder: Path, index: str) -> list[Path]:
@@ -69,6 +71,8 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for path in weight_files(folder):
         loaded = _load_pickle(path) if path.suffix == ".bin" else _load_safe(path)
+        if path.name == COMPACT:
+            loaded = unpack(loaded, source=str(path))
         weights.update({name: _checked(name, tensor, path) for name, tensor in loaded.items()})
     return weights
 

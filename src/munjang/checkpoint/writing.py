@@ -3,6 +3,8 @@
 Types in modules.json are `sentence_transformers.models.*`, pooling is written as booleans, as the oldest releases want
 it, and by name, as the newest do; keys that an older release would stumble over are written only where they say
 something. Everything is written aside first (`swap`).
+
+int8 is the exception: a compact folder (`compact`) for this package alone, with nothing in it that could be left out.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from munjang.checkpoint.card import model_card
+from munjang.checkpoint.compact import pack
 from munjang.checkpoint.files import read_object
 from munjang.checkpoint.layout import LEGACY_POOLING, POOLING_NAMES
-from munjang.checkpoint.parts import ModelParts
+from munjang.checkpoint.parts import ModelBody, ModelParts
 from munjang.checkpoint.static import ENDLESS
 from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.thresholds import write_thresholds
+from munjang.checkpoint.weights import COMPACT, SAFE
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
@@ -29,8 +34,9 @@ from munjang.nn.families import family_of, to_theirs
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling
 from munjang.text.tokenizer import Tokenizer
+from munjang.types import SavedName
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
 ARCHITECTURES = {
     "bert": "BertModel",
     "roberta": "RobertaModel",
@@ -47,11 +53,26 @@ _ALWAYS = tuple(LEGACY_POOLING)[:4]
 DROPPED = ("auto_map", "_name_or_path", "dtype")  # of config.json: true of the model it was, not of the one saved
 
 
-def write(parts: ModelParts, folder: Path, *, dtype: torch.dtype = torch.float32, card: str | None = None) -> None:
+def write(
+    parts: ModelParts, folder: Path, *, dtype: SavedName | torch.dtype = torch.float32, card: str | None = None
+) -> None:
     """Save a model, whole or not at all. `card` replaces the README.md that is written otherwise."""
-    if dtype not in _DTYPES:
-        raise InputError(f"a model is saved as float32, float16 or bfloat16, got {dtype}")
-    replace_folder(Path(folder), lambda aside: _fill(parts, aside, dtype, card or model_card(parts, Path(folder).name)))
+    kind = stored_dtype(dtype, parts.body)
+    text = card or model_card(parts, Path(folder).name, compact=kind == torch.int8)
+    replace_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
+
+
+def stored_dtype(asked: SavedName | torch.dtype, body: ModelBody) -> torch.dtype:
+    """The type that weights are saved in, by its name or as torch has it, if such a body can be saved in it."""
+    found = _DTYPES.get(asked) if isinstance(asked, str) else asked if asked in _DTYPES.values() else None
+    if found is None:
+        raise InputError(f"a model is saved as float32, float16, bfloat16 or int8, got {asked!r}")
+    if found == torch.int8 and isinstance(body, TransformersBody):
+        raise InputError(
+            f"a {body.config.family} model runs through transformers, which does not read int8 weights: save it as "
+            "float32 or float16"
+        )
+    return found
 
 
 def _fill(parts: ModelParts, folder: Path, dtype: torch.dtype, card: str) -> None:
@@ -73,6 +94,7 @@ def _fill(parts: ModelParts, folder: Path, dtype: torch.dtype, card: str) -> Non
         _write_head(head, folder / modules[-1][1])
     write_json(folder / "modules.json", modules_table(modules))
     write_json(folder / "config_sentence_transformers.json", _model_config(parts))
+    write_thresholds(folder, parts.thresholds)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -146,14 +168,14 @@ def _write_static(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
         raise ModelError(f"a static model is saved with mean pooling only, got {'+'.join(parts.pooling.modes)}")
     folder.mkdir()
     write_weights(folder, parts.body.state_dict(), dtype)
-    parts.tokenizer.save(folder)
+    parts.tokenizer.save(folder, compact=dtype == torch.int8)
     limit = parts.tokenizer.max_length
     if limit < ENDLESS:
         # sentence-transformers knows no max_seq_length here, but does what tokenizer.json says.
         path = folder / "tokenizer.json"
         content = json.loads(path.read_text(encoding="utf-8"))
         content["truncation"] = {"direction": "Right", "max_length": limit, "strategy": "LongestFirst", "stride": 0}
-        write_json(path, content)
+        write_json(path, content, compact=dtype == torch.int8)
 
 
 def _write_transformer(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
@@ -162,7 +184,7 @@ def _write_transformer(parts: ModelParts, folder: Path, dtype: torch.dtype) -> N
     else:
         assert isinstance(parts.body, Encoder)
         _write_encoder(parts.body, parts, folder, dtype)
-    parts.tokenizer.save(folder)
+    parts.tokenizer.save(folder, compact=dtype == torch.int8)
     write_json(
         folder / "sentence_bert_config.json",
         {"max_seq_length": parts.tokenizer.max_length, "do_lower_case": lower_cases(parts.tokenizer)},
@@ -212,8 +234,12 @@ def write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtype
 
 
 def write_weights(folder: Path, state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+    """One file of weights: compact where the type is int8, else as everybody reads it."""
+    if dtype == torch.int8:
+        safetensors.torch.save_file(pack(state), folder / COMPACT, metadata={"format": "munjang-int8"})
+        return
     tensors = {name: _plain(tensor, dtype) for name, tensor in state.items()}
-    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    safetensors.torch.save_file(tensors, folder / SAFE, metadata={"format": "pt"})
 
 
 def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -226,8 +252,10 @@ def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    """What config.json says of the weights; compact ones are float32 once they are read."""
+    return str(torch.float32 if dtype == torch.int8 else dtype).removeprefix("torch.")
 
 
-def write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+def write_json(path: Path, content: object, *, compact: bool = False) -> None:
+    layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
+    path.write_text(json.dumps(content, ensure_ascii=False, **layout) + "\n", encoding="utf-8")

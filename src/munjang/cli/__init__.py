@@ -17,7 +17,20 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from munjang.cli import augment, distill, encode, evaluate, info, negatives, report, reproduce, score, similarity, train
+from munjang.cli import (
+    augment,
+    distill,
+    encode,
+    evaluate,
+    export,
+    info,
+    negatives,
+    report,
+    reproduce,
+    score,
+    similarity,
+    train,
+)
 from munjang.cli.progress import Reporter
 from munjang.errors import MunjangError, MunjangWarning
 
@@ -35,10 +48,12 @@ examples:
   munjang augment --model MODEL --gold few.tsv --domain sentences.txt --dev dev.tsv --output runs/augmented
   munjang distill --teacher MODEL --parallel talks.tsv --vocabulary 32000 --output runs/bilingual
   munjang evaluate MODEL OTHER --suite korean --data DIR
+  munjang export -o ko-en-onnx --format onnx
   munjang info MODEL
 
-MODEL is a folder or a hub id; the environment variable MUNJANG_MODEL names one for all commands (MUNJANG_RERANKER a
-cross-encoder for `score`).
+MODEL is a bundled name, a folder or a hub id. Commands that encode, compare, score or evaluate take a bundled model
+where none is given (munjang-ko-en; `score`: munjang-rerank-ko-en). The environment variable MUNJANG_MODEL names another
+for all commands, MUNJANG_RERANKER another cross-encoder for `score`.
 `munjang COMMAND --help` explains a command. "-" is stdin; data go to stdout, progress to stderr.
 """
 
@@ -78,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (encode, similarity, score, train, augment, distill, evaluate, negatives, report, reproduce, info):
+    used = (encode, similarity, score, evaluate, export, info)
+    made = (train, augment, distill, negatives, report, reproduce)
+    for command in (*used, *made):
         command.add(commands, common)
     return parser
 

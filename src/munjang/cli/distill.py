@@ -99,8 +99,9 @@ def _add_student(parser: argparse.ArgumentParser) -> None:
                        help="which old pieces stay (used: those that the texts use)")  # fmt: skip
     group.add_argument("--add", choices=["unseen", "any"], default=_VOCABULARY["add"],
                        help="new pieces: of characters that no old piece has, or any frequent (unseen)")  # fmt: skip
-    group.add_argument("--embeddings", choices=["pieces", "translations"], default=_VOCABULARY["embeddings"],
-                       help="of new pieces: from the old pieces in them, or from translations (pieces)")  # fmt: skip
+    group.add_argument("--embeddings", choices=["pieces", "translations", "guide"], default=_VOCABULARY["embeddings"],
+                       help="of new pieces: from old pieces in them, by translations, by --guide (pieces)")  # fmt: skip
+    group.add_argument("--guide", metavar="M", help="for --embeddings guide: a model that knows both languages")
     group.add_argument("--mlm-epochs", type=float, default=0.0, metavar="X",
                        help="masked-language-model warm-up over all texts, before the teaching (0: none)")  # fmt: skip
     group.add_argument("--mlm-translations", action="store_true", help="in it, also read translations as one text")
@@ -143,6 +144,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         weights=dict(_weighted(args, one, needed=True) for one in args.weight),
         mlm_epochs=args.mlm_epochs,
         mlm_translations=args.mlm_translations,
+        guide=None if args.guide is None else model_name(args.guide),
         objective=args.score_objective,
         negatives=None if args.negatives is None else NegativeMining(negatives_per_row=args.negatives),
         cache=args.cache,

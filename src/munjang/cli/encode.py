@@ -88,7 +88,7 @@ def _survey(inputs: list[TextSource], reporter: Reporter) -> int | None:
 
 
 def _to_file(args: argparse.Namespace, rows: Iterable[Row], total: int | None, reporter: Reporter) -> EncodeReport:
-    model = load_model(args)
+    model = load_model(args, reporter)
     try:
         return model.encode_to(
             ({"text": row.text, **row.columns} for row in rows) if args.keep else (row.text for row in rows),
@@ -118,7 +118,7 @@ def _kept(output: str, *, overwrite: bool) -> str:
 def _to_stdout(args: argparse.Namespace, rows: Iterable[Row], total: int | None, reporter: Reporter) -> EncodeReport:
     from munjang.vector_files.stores import shortest_decimals
 
-    model = load_model(args)
+    model = load_model(args, reporter)
     update = reporter.progress(total)
     for_texts, beside = tee(rows)
     out = sys.stdout.buffer

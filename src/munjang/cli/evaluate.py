@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from munjang.cli.options import add_loading, load_model, model_name, positive
+from munjang import bundled
+from munjang.cli.options import add_loading, load_named, model_name, named_or_bundled, positive
 from munjang.cli.progress import Reporter
 from munjang.errors import DataError, InputError, ModelNotFoundError
 
@@ -52,7 +53,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="folder or hub id (default: MUNJANG_MODEL)")
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help=f"bundled name, folder or hub id (default: MUNJANG_MODEL, else {bundled.BI_ENCODER})",
+    )
     what = parser.add_argument_group("what to measure on")
     what.add_argument("--suite", choices=_SUITES, help="the public sets of a language")
     what.add_argument("--data", metavar="DIR", help="the folder that holds the public sets")
@@ -76,8 +82,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read the sets, then model after model; print the table."""
-    names = args.models or list(filter(None, [os.environ.get("MUNJANG_MODEL")]))
-    _check_usage(args, names)
+    _check_usage(args)
     from munjang.durable import disk_errors, write_whole
     from munjang.evaluation import Results, markdown, score_model
 
@@ -87,6 +92,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     suite = _suite(args)
     for title, reason in suite.absent.items():
         reporter.warn(f"{title} skipped: {reason}")
+    names = args.models or [named_or_bundled(None, variable="MUNJANG_MODEL", own=bundled.BI_ENCODER, reporter=reporter)]
     columns = []
     for title, name in zip(_titles(names), names, strict=True):
         model = _load(args, name)
@@ -101,10 +107,8 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
             write_whole(Path(args.markdown), table.encode())
 
 
-def _check_usage(args: argparse.Namespace, names: list[str]) -> None:
-    if not names:
-        args.usage_error("expected at least one MODEL (or the environment variable MUNJANG_MODEL)")
-    if len(set(names)) < len(names):
+def _check_usage(args: argparse.Namespace) -> None:
+    if len(set(args.models)) < len(args.models):
         args.usage_error("every MODEL once")
     own = [option for option in _OWN if getattr(args, option) is not None]
     if (args.suite is None) == (not own):
@@ -210,9 +214,9 @@ def _load(args: argparse.Namespace, name: str) -> BiEncoder | CrossEncoder:
     try:
         folder = resolve(model_name(name), revision=args.revision, local_files_only=args.local_files_only)
     except ModelNotFoundError:
-        return load_model(args, name)  # a name of the loader's own, or an error that says more
+        return load_named(args, name)  # a name of the loader's own, or an error that says more
     if not is_cross(folder):
-        return load_model(args, name)
+        return load_named(args, name)
     model = munjang.load_cross_encoder(folder, device=args.device, dtype=args.dtype, max_length=args.max_length)
     if args.threads is not None:
         model.threads = args.threads

@@ -1,4 +1,4 @@
-"""`munjang info`: what a model is; or, without one, what this computer offers."""
+"""`munjang info`: what a model is; or, without one, what this computer offers and which models are bundled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.cli.options import add_loading, load_model, model_name
+from munjang import bundled
+from munjang.cli.options import add_loading, load_named, model_name
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import pad, width
+from munjang.errors import MunjangError
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
@@ -26,7 +28,8 @@ _EXTRAS = {"parquet": ("pyarrow",), "hf": ("transformers", "sentencepiece", "goo
 _SHORT = 30  # characters; lists of short words stand on one line
 _EXAMPLES = """\
 examples:
-  munjang info                        versions, devices, cores, installed extras
+  munjang info                        versions, devices, cores, installed extras, bundled models
+  munjang info munjang-ko-en          the bundled bi-encoder, with its thresholds
   munjang info ./my-model             layers, dimension, pooling, prompts, files, warnings
   munjang info ./my-cross-encoder     head, labels, activation
   munjang info ./my-model --json | jq .dimension
@@ -39,11 +42,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         "info",
         parents=[common],
         help="what a model is, what this computer offers",
-        description="Describe a model as it loads here; without one, describe this computer.",
+        description="Describe a model as it loads here; without one, this computer and the bundled models.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="folder or hub id")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="bundled name, folder or hub id")
     parser.add_argument("--json", action="store_true", help="as JSON")
     add_loading(parser.add_argument_group("loading"))
     parser.set_defaults(run=run)
@@ -52,7 +55,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Describe and print."""
     del reporter  # everything here is the result
-    found = _described(_load(args)) if args.model else environment()
+    found = _described(_load(args)) if args.model else environment() | {"bundled models": bundled_models()}
     print(json.dumps(found, ensure_ascii=False, indent=2, default=str) if args.json else pretty(found))
 
 
@@ -65,9 +68,9 @@ def _load(args: argparse.Namespace) -> BiEncoder | CrossEncoder:
     try:
         folder = resolve(model_name(args.model), revision=args.revision, local_files_only=args.local_files_only)
     except ModelNotFoundError:
-        return load_model(args, args.model)  # a name of the loader's own, or an error that says more
+        return load_named(args, args.model)  # a name of the loader's own, or an error that says more
     if not is_cross(folder):
-        return load_model(args, args.model)
+        return load_named(args, args.model)
     model = munjang.load_cross_encoder(folder, device=args.device, dtype=args.dtype, max_length=args.max_length)
     if args.threads is not None:
         model.threads = args.threads
@@ -77,10 +80,40 @@ def _load(args: argparse.Namespace) -> BiEncoder | CrossEncoder:
 def _described(model: BiEncoder | CrossEncoder) -> dict[str, object]:
     found = model.describe()
     source = found.get("source")
-    if "files" not in found and isinstance(source, (str, Path)) and Path(source).is_dir():
-        files = sorted(path for path in Path(source).rglob("*") if path.is_file())
-        found["files"] = {path.relative_to(source).as_posix(): path.stat().st_size for path in files}
+    if "files" not in found and isinstance(source, (str, Path)):
+        folder = bundled.path(source) if source in bundled.NAMES else Path(source)
+        if folder.is_dir():
+            found["files"] = {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files(folder)}
     return found
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def bundled_models() -> dict[str, object]:
+    """The models of this installation: size on disk, width or outputs, thresholds."""
+    return {name: _bundled_model(name) for name in bundled.NAMES}
+
+
+def _bundled_model(name: str) -> dict[str, object] | str:
+    """One of them; of one that cannot be read, why."""
+    try:
+        return _bundled_facts(name, bundled.path(name))
+    except MunjangError as error:
+        return f"cannot be used: {error}"
+
+
+def _bundled_facts(name: str, folder: Path) -> dict[str, object]:
+    import munjang
+    from munjang.checkpoint import is_cross
+
+    size = sum(path.stat().st_size for path in _files(folder))
+    load = munjang.load_cross_encoder if is_cross(folder) else munjang.load
+    model = load(name, device="cpu", dtype="float32")  # shares the weights that were read: nothing is copied
+    kept = ("dimension", "labels", "parameters", "max length", "thresholds")
+    told = {key: value for key, value in model.describe().items() if key in kept}
+    return {"kind": "cross-encoder" if is_cross(folder) else "bi-encoder", "size": f"{size / 1e6:.1f} MB"} | told
 
 
 def environment() -> dict[str, object]:
@@ -105,7 +138,7 @@ def environment() -> dict[str, object]:
             "threads of torch": torch.get_num_threads(),
         },
         "extras": {name: _extra(packages) for name, packages in _EXTRAS.items()},
-        "model by default": os.environ.get("MUNJANG_MODEL") or "none (set MUNJANG_MODEL)",
+        "model by default": os.environ.get("MUNJANG_MODEL") or bundled.BI_ENCODER,
     }
 
 

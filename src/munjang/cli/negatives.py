@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         corpus = [row.text for row in TextSource(args.corpus, column=args.corpus_column).rows()]
     from munjang.training.negatives import mine_negatives
 
-    model = load_model(args)
+    model = load_model(args, reporter)
     found, report = mine_negatives(
         pairs, model, settings=_settings(args, corpus), progress=reporter.progress(len(pairs))
     )

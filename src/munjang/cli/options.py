@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from munjang import bundled
+from munjang.cli.progress import Reporter
 from munjang.data import TextSource
 from munjang.data.files import FORMATS
 from munjang.errors import InputError
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
 
 def add_model(parser: argparse.ArgumentParser, *, variable: str = "MUNJANG_MODEL") -> None:
-    """--model and how to load it."""
+    """--model and how to load it; without it what the variable names, else the bundled model."""
     group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="M", help=f"folder or hub id (default: environment variable {variable})")
+    own = bundled.BI_ENCODER if variable == "MUNJANG_MODEL" else bundled.RERANKER
+    group.add_argument(
+        "--model", metavar="M", help=f"bundled name, folder or hub id (default: that of {variable}, else {own})"
+    )
     add_loading(group)
 
 
@@ -100,6 +104,8 @@ def sources(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] 
 
 def model_name(name: str) -> str:
     """The name of a model as it was given; of the folder of a training run, an error that says where its model is."""
+    if name in bundled.NAMES:
+        return name
     folder = Path(name)
     runs = any((folder / file).is_file() for file in ("recipe.json", "result.json"))  # the last: augment and distill
     if not runs or (folder / "modules.json").is_file():
@@ -110,24 +116,33 @@ def model_name(name: str) -> str:
     raise InputError(f"{name} is the folder of a training run; {told}")
 
 
-def load_model(args: argparse.Namespace, name: str | None = None) -> BiEncoder:
-    """The model that the arguments, or else MUNJANG_MODEL, name."""
+def named_or_bundled(given: str | None, *, variable: str, own: str, reporter: Reporter) -> str:
+    """The model that was given, else the one that the environment names, else the bundled one; told on stderr."""
+    named = os.environ.get(variable)
+    name = given or named or own
+    why = "" if given else f" (from {variable})" if named else " (bundled)"
+    reporter.say(f"model: {name}{why}")
+    return model_name(name)
+
+
+def load_model(args: argparse.Namespace, reporter: Reporter) -> BiEncoder:
+    """The bi-encoder of --model, of MUNJANG_MODEL, or the bundled one."""
+    own, variable = bundled.BI_ENCODER, "MUNJANG_MODEL"
+    return load_named(args, named_or_bundled(args.model, variable=variable, own=own, reporter=reporter))
+
+
+def load_named(args: argparse.Namespace, name: str) -> BiEncoder:
+    """A bi-encoder as the arguments say how to load it."""
     import munjang
 
-    load = partial(
-        munjang.load,
+    model = munjang.load(
+        model_name(name),
         device=args.device,
         dtype=args.dtype,
         max_length=args.max_length,
         revision=args.revision,
         local_files_only=args.local_files_only,
     )
-    name = name or args.model or os.environ.get("MUNJANG_MODEL")
-    try:
-        model = load(model_name(name)) if name else load()
-    except InputError as error:
-        hint = "" if name else ". On the command line: --model M, or the environment variable MUNJANG_MODEL"
-        raise InputError(f"{error}{hint}") from error
     if args.threads is not None:
         model.threads = args.threads
     if args.truncate_dim is not None:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from munjang.cli import reproduce_bundled, reproduce_models
 from munjang.cli.options import blend, positive
 from munjang.cli.progress import Reporter
 from munjang.errors import InputError
@@ -56,6 +57,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     page.add_argument("results", metavar="RESULTS", help="file that an experiment wrote")
     page.add_argument("--write", type=Path, metavar="PAGE", help="replace the generated part of this Markdown page")
     page.set_defaults(run=run_page)
+    reproduce_bundled.add(studies, common)
+    reproduce_models.add(studies, common)
 
 
 def _add_study(parser: argparse.ArgumentParser, name: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,12 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from munjang.cli.options import add_model, add_reading, model_name, positive, sources
+from munjang import bundled
+from munjang.cli.options import add_model, add_reading, named_or_bundled, positive, sources
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
 from munjang.cli.tables import shorten, table
 from munjang.data import TextSource
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder, Predicted, Ranked
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _SUFFIXES = (".csv", ".jsonl")
 _EXAMPLES = """\
 examples:
-  munjang score pairs.tsv --model MODEL                      columns a and b; one score per line
+  munjang score pairs.tsv                                    columns a and b; one score per line
   munjang score nli.jsonl --columns premise hypothesis --output labelled.csv
   cut -f 6,7 sts.tsv | munjang score - --format tsv --no-header
   munjang score --query "환불은 어떻게 하나요?" --documents faq.txt --top 5
 
-MODEL is a cross-encoder: a folder or a hub id.
+The model is a cross-encoder: a bundled name, a folder or a hub id; without one munjang-rerank-ko-en, which is bundled.
 """
 
 
@@ -71,13 +71,13 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     if args.query is not None:
         (source,) = sources(args, [args.documents])
         documents = [row.text for row in source.rows()]
-        model = _load(args)
+        model = _load(args, reporter)
         ranked = model.rank(args.query, documents, args.top, progress=reporter.progress(len(documents)))
         _write_ranking(args.output, ranked)
         return
     source = _pair_source(args)
     total = None if source.is_pipe else source.survey().rows  # an error shows before any work is done
-    model = _load(args)
+    model = _load(args, reporter)
     waiting: deque[tuple[str, str]] = deque()
     windows = model.predict_stream(_pairs(source, waiting), raw=args.raw, progress=reporter.progress(total))
     _write_scores(args.output, model.labels, _scored(windows, waiting, reporter))
@@ -101,14 +101,12 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise DataError(f"{args.output} is there already; pass --overwrite to replace it")
 
 
-def _load(args: argparse.Namespace) -> CrossEncoder:
+def _load(args: argparse.Namespace, reporter: Reporter) -> CrossEncoder:
     import munjang
 
-    name = args.model or os.environ.get("MUNJANG_RERANKER")
-    if not name:
-        raise InputError("no cross-encoder is named: pass --model M, or set the environment variable MUNJANG_RERANKER")
+    own, variable = bundled.RERANKER, "MUNJANG_RERANKER"
     model = munjang.load_cross_encoder(
-        model_name(name),
+        named_or_bundled(args.model, variable=variable, own=own, reporter=reporter),
         device=args.device,
         dtype=args.dtype,
         max_length=args.max_length,

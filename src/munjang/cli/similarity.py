@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     groups = [args.text, *inputs] if args.text else inputs
     a_texts, b_texts = groups[0], groups[-1]
     _check_sizes(args, len(a_texts), len(b_texts))
-    model = load_model(args)
+    model = load_model(args, reporter)
     a = _encode(model, a_texts, "query", args, reporter)
     b = a if len(groups) == 1 else _encode(model, b_texts, "document", args, reporter)
     kind = args.kind or model.similarity_name

@@ -15,6 +15,7 @@ from typing import Literal
 
 from munjang.data.classification import banking77, nsmc, parakqc, senteval, ynat
 from munjang.data.examples import Examples, join
+from munjang.data.files import read_texts
 from munjang.data.kinds import Kind
 from munjang.data.nli import allnli, klue_nli, kornli, mnli, snli
 from munjang.data.pairs import chatbot, parallel, question_pair, tatoeba
@@ -105,6 +106,11 @@ def _split(use: Use, *files: str, read: Callable[[Path], Examples] | None = None
 def _nsmc_part(path: Path, *, part: Literal[0, 1]) -> Examples:
     """NSMC re-sampled has one file: nine tenths of it are for training, the rest for testing, always the same."""
     return nsmc(path).split(_NSMC_TEST, seed=0)[part]
+
+
+def _lines(path: Path) -> Examples:
+    """A text a line; blank ones are left out."""
+    return Examples(path.name, "plain", {"text": [row.text for row in read_texts(path) if row.text.strip()]})
 
 
 def _senteval_set(title: str, **files: str) -> Known:
@@ -249,6 +255,14 @@ DATASETS: dict[str, Known] = {
         },
         nsmc,
         "CC0; our own split, nine to one",
+    ),
+    "nsmc-reviews": Known(
+        "NSMC reviews",
+        "plain",
+        "ko",
+        {"train": _split("train", "nsmc/reviews.txt")},
+        _lines,
+        "CC0",
     ),
     "banking77": Known(
         "Banking77",

@@ -4,7 +4,7 @@ metrics/       arrays -> numbers: pure, numpy alone
 scores.py      what an evaluator is, and what it answers with
 encoding.py    texts -> vectors or scores, each text once per model
 sets.py        examples -> the same, checked
-sts.py pairs.py retrieval.py mining.py clustering.py probe.py    the evaluators
+sts.py pairs.py retrieval.py two_stage.py mining.py clustering.py probe.py    the evaluators
 mistakes.py    the rows where a model is most wrong
 running.py     a model and evaluators -> scores
 suites.py      a folder of public data sets -> evaluators
@@ -25,8 +25,9 @@ from munjang.evaluation.results import Results
 from munjang.evaluation.retrieval import RerankingEvaluator, RetrievalEvaluator
 from munjang.evaluation.running import evaluate
 from munjang.evaluation.scores import Evaluator, Scores
-from munjang.evaluation.sts import StsEvaluator
+from munjang.evaluation.sts import StsEvaluator, StsMeanEvaluator
 from munjang.evaluation.suites import Suite, Trial, build_suite, suite
+from munjang.evaluation.two_stage import TwoStageEvaluator
 
 __all__ = [
     "BitextEvaluator",
@@ -45,9 +46,11 @@ __all__ = [
     "RetrievalEvaluator",
     "Scores",
     "StsEvaluator",
+    "StsMeanEvaluator",
     "Suite",
     "Trial",
     "TripletEvaluator",
+    "TwoStageEvaluator",
     "build_suite",
     "evaluate",
     "fit_probe",

@@ -20,6 +20,7 @@ from munjang.errors import DataError, InputError
 from munjang.evaluation.scores import Model, Scores
 
 _FORMAT = 1
+_NOT_DECIDING = ("reading", "progress")  # where the rows came from, and who hears how far it is
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,11 @@ def _absorb(found: hashlib._Hash, value: object) -> None:
     if isinstance(value, np.ndarray):
         found.update(f"{value.dtype}{value.shape}".encode())
         found.update(np.ascontiguousarray(value).data)
+    elif isinstance(getattr(value, "fingerprint", None), str):  # a second model, such as a reranker
+        _absorb(found, (value.fingerprint, str(getattr(value, "dtype", ""))))  # type: ignore[attr-defined]
     elif is_dataclass(value) and not isinstance(value, type):
         for part in fields(value):
-            if part.name != "reading":  # where the rows came from does not decide the score
+            if part.name not in _NOT_DECIDING:
                 _absorb(found, getattr(value, part.name))
     elif isinstance(value, Mapping):
         for key, part in value.items():
@@ -102,6 +105,11 @@ class Results:
     def skip(self, identity: Identity, name: str, reason: str) -> None:
         """Keep why a set was skipped, and write."""
         self._of(identity)["skipped"][name] = reason
+        self._write()
+
+    def about(self, identity: Identity, facts: Mapping[str, object]) -> None:
+        """Keep facts about the model (as JSON takes them) beside its scores, and write; others stay."""
+        self._of(identity).setdefault("about", {}).update(facts)
         self._write()
 
     def _of(self, identity: Identity) -> dict[str, Any]:

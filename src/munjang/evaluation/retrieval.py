@@ -44,18 +44,20 @@ class RetrievalEvaluator:
     similarity: Similarity | None = None  # None: the model's own
     bootstrap: int = 0
     main: str = "ndcg@10"
+    also: tuple[str, ...] = ()  # metrics beside the main one that get an interval
 
     def __post_init__(self) -> None:
         if not self.at or min(self.at) < 1:
             raise InputError(f"{self.name}: at must be depths of 1 or more, got {self.at}")
-        if self.main not in {f"{metric}@{k}" for metric in _METRICS for k in self.at}:
-            raise InputError(
-                f"{self.name}: main must be one of {', '.join(_METRICS)} @ one of {self.at}, got {self.main!r}"
-            )
-        if not self.retrieval.corpus or not self._asked():
+        for option, metric in (("main", self.main), *(("also", metric) for metric in self.also)):
+            if metric not in {f"{name}@{k}" for name in _METRICS for k in self.at}:
+                raise InputError(
+                    f"{self.name}: {option} must be one of {', '.join(_METRICS)} @ one of {self.at}, got {metric!r}"
+                )
+        if not self.retrieval.corpus or not self.asked():
             raise InputError(
                 f"{self.name}: expected documents and queries with relevant documents, got "
-                f"{len(self.retrieval.corpus)} documents, {len(self._asked())} of {len(self.retrieval.queries)} queries"
+                f"{len(self.retrieval.corpus)} documents, {len(self.asked())} of {len(self.retrieval.queries)} queries"
             )
 
     @property
@@ -64,36 +66,39 @@ class RetrievalEvaluator:
 
     def __call__(self, model: Model) -> Scores:
         bi = bi_encoder(model, name=self.name)
-        asked, documents = self._asked(), list(self.retrieval.corpus)
+        asked, documents = self.asked(), list(self.retrieval.corpus)
         queries = encode(bi, [self.retrieval.queries[query] for query in asked], role="query")
         corpus = encode(bi, list(self.retrieval.corpus.values()), role="document")
         k = min(max(self.at), len(documents))
         kind = self.similarity or bi.similarity_name
         found = top_k(queries.rows, corpus.rows, k, kind=kind, device=gpu_of(bi))
-        grades = self._grades(asked, documents, found.indices)
-        per_query = self._values(asked, grades)
+        per_query = self.per_query(asked, self.grades(asked, documents, found.indices))
+        intervals: dict[str, tuple[float, float]] = {}
+        for metric in (self.main, *self.also):
+            intervals |= interval(metric, mean, (per_query[metric],), samples=self.bootstrap)
         return Scores(
             self.name,
             {metric: mean(values) for metric, values in per_query.items()},
             self.main,
             len(asked),
-            intervals=interval(self.main, mean, (per_query[self.main],), samples=self.bootstrap),
-            notes=joined(self._notes(asked), queries.notes, corpus.notes),
+            intervals=intervals,
+            notes=joined(self.notes(asked), queries.notes, corpus.notes),
         )
 
-    def _asked(self) -> list[str]:
+    def asked(self) -> list[str]:
         """Queries that have something to find."""
         relevant = self.retrieval.relevant
         return [query for query in self.retrieval.queries if any(g > 0 for g in relevant.get(query, {}).values())]
 
-    def _grades(self, asked: list[str], documents: list[str], indices: Array) -> Array:  # [q, k]
+    def grades(self, asked: list[str], documents: list[str], indices: Array) -> Array:  # [q, k]
+        """The grade of every document that was found, best rank first."""
         grades = np.zeros(indices.shape)
         for row, query in enumerate(asked):
             relevant = self.retrieval.relevant[query]
             grades[row] = [max(0, relevant.get(documents[place], 0)) for place in indices[row].tolist()]
         return grades
 
-    def _values(self, asked: list[str], grades: Array) -> dict[str, Array]:
+    def per_query(self, asked: list[str], grades: Array) -> dict[str, Array]:
         """Metric -> one value per query."""
         best = [sorted((g for g in self.retrieval.relevant[q].values() if g > 0), reverse=True) for q in asked]
         totals = np.array([len(some) for some in best])
@@ -110,7 +115,8 @@ class RetrievalEvaluator:
             values[f"hit_rate@{k}"] = hit_rate(grades, k)
         return values
 
-    def _notes(self, asked: list[str]) -> tuple[str, ...]:
+    def notes(self, asked: list[str]) -> tuple[str, ...]:
+        """What was left out."""
         silent, every = len(self.retrieval.queries) - len(asked), len(self.retrieval.queries)
         return (f"{silent:,} of {every:,} queries have no relevant document: left out",) if silent else ()
 

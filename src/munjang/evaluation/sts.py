@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
+from munjang.errors import InputError
 from munjang.evaluation.encoding import encode, predict_one
-from munjang.evaluation.metrics import pearson, spearman
+from munjang.evaluation.metrics import bootstrap_mean, mean, pearson, spearman
 from munjang.evaluation.metrics.arrays import Array
 from munjang.evaluation.scores import Model, Scores, bi_encoder, cross_encoder
 from munjang.evaluation.sets import check, gold, interval, joined, pairs_of
@@ -59,6 +60,46 @@ class StsEvaluator:
             len(self.examples),
             intervals=interval("spearman", spearman, (truth, main), samples=self.bootstrap),
             notes=found.notes,
+        )
+
+
+@dataclass(frozen=True)
+class StsMeanEvaluator:
+    """The plain mean of Spearman over several sets, as papers give it for STS12 to STS16; every set counts alike."""
+
+    sets: tuple[Examples, ...]  # scored
+    name: str
+    similarity: Similarity = "cosine"
+    bootstrap: int = 0
+    main: str = "spearman"
+
+    def __post_init__(self) -> None:
+        if not self.sets:
+            raise InputError(f"{self.name}: expected at least one set to take the mean of, got none")
+        for examples in self.sets:
+            check(examples, "scored", least=2)
+            gold(examples)
+
+    def __call__(self, model: Model) -> Scores:
+        rows: list[tuple[Array, Array]] = []
+        notes: list[tuple[str, ...]] = []
+        for examples in self.sets:
+            found = similarities(model, examples)
+            main = found.by_kind.get("score", found.by_kind.get(self.similarity))
+            assert main is not None
+            rows.append((gold(examples), main))
+            notes.append(found.notes)
+        intervals = {"spearman": bootstrap_mean(spearman, rows, samples=self.bootstrap)} if self.bootstrap else {}
+        return Scores(
+            self.name,
+            {
+                "spearman": mean([spearman(truth, scores) for truth, scores in rows]),
+                "pearson": mean([pearson(truth, scores) for truth, scores in rows]),
+            },
+            self.main,
+            sum(map(len, self.sets)),
+            intervals=intervals,
+            notes=joined(*notes),
         )
 
 

@@ -25,7 +25,9 @@ from munjang.evaluation.scores import Evaluator, Model, Scores, cross_encoder
 from munjang.evaluation.sts import StsEvaluator
 
 SuiteName = Literal["korean", "english", "all"]
-TrialKind = Literal["sts", "pairs", "labels", "retrieval", "reranking", "mining", "bitext", "clustering", "probe"]
+TrialKind = Literal[
+    "sts", "pairs", "labels", "retrieval", "reranking", "two-stage", "mining", "bitext", "clustering", "probe"
+]
 _PROBE_ROWS = 20_000  # of a probe's training and test rows each: more moves the accuracy little and takes an hour
 _RERANKED = 500  # queries of a reranking set
 _CANDIDATES = 20  # documents to rerank per query
@@ -182,7 +184,7 @@ def _mining(name: str, split: str) -> Callable[[_Options], Trial]:
         if options.quick is not None and examples.targets is not None:  # whole groups, the first ones
             kept = examples.targets < len(np.unique(examples.targets)) * options.quick / len(examples)
             rows = np.flatnonzero(kept).tolist()
-        notes = _capped(len(rows), len(examples), "texts")
+        notes = capped(len(rows), len(examples), "texts")
         return Trial(
             ParaphraseMiningEvaluator(examples.take(rows, name=f"{DATASETS[name].title} mining")), "mining", notes
         )
@@ -200,7 +202,7 @@ def _bitext(name: str, split: str) -> Callable[[_Options], Trial]:
 
 def _retrieval(name: str, split: str) -> Callable[[_Options], Trial]:
     def make(options: _Options) -> Trial:
-        found, notes = _fewer_queries(load_retrieval(name, split, options.folder), options.quick)
+        found, notes = fewer_queries(load_retrieval(name, split, options.folder), options.quick)
         return Trial(RetrievalEvaluator(found, bootstrap=options.bootstrap), "retrieval", notes)
 
     return make
@@ -212,7 +214,7 @@ def _reranking(name: str, split: str) -> Callable[[_Options], Trial]:
         queries = min(_RERANKED, options.quick or _RERANKED)
         title = f"{RETRIEVAL_DATASETS[name].title} reranking"
         lists = lexical_lists(found, size=_CANDIDATES, queries=queries, name=title)
-        notes = (f"{_CANDIDATES} lexical candidates per query", *_capped(queries, len(found), "queries"))
+        notes = (f"{_CANDIDATES} lexical candidates per query", *capped(queries, len(found), "queries"))
         return Trial(RerankingEvaluator(lists, bootstrap=options.bootstrap), "reranking", notes)
 
     return make
@@ -223,20 +225,22 @@ def _some(examples: Examples, most: int | None, *, what: str = "rows") -> tuple[
     if most is None or len(examples) <= most:
         return examples, ()
     chosen = np.sort(np.random.default_rng(0).choice(len(examples), most, replace=False))
-    return examples.take(chosen), _capped(most, len(examples), what)
+    return examples.take(chosen), capped(most, len(examples), what)
 
 
-def _fewer_queries(retrieval: Retrieval, most: int | None) -> tuple[Retrieval, tuple[str, ...]]:
+def fewer_queries(retrieval: Retrieval, most: int | None) -> tuple[Retrieval, tuple[str, ...]]:
+    """A random choice of queries, always the same; and the note that says so."""
     if most is None or len(retrieval.queries) <= most:
         return retrieval, ()
     names = list(retrieval.queries)
     chosen = np.sort(np.random.default_rng(0).choice(len(names), most, replace=False)).tolist()
     queries = {names[place]: retrieval.queries[names[place]] for place in chosen}
     relevant = {query: retrieval.relevant[query] for query in queries if query in retrieval.relevant}
-    return replace(retrieval, queries=queries, relevant=relevant), _capped(most, len(names), "queries")
+    return replace(retrieval, queries=queries, relevant=relevant), capped(most, len(names), "queries")
 
 
-def _capped(kept: int, every: int, what: str) -> tuple[str, ...]:
+def capped(kept: int, every: int, what: str) -> tuple[str, ...]:
+    """The note that a set was capped, where it was."""
     return (f"capped: {kept:,} of {every:,} {what}",) if kept < every else ()
 
 

@@ -7,27 +7,30 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.recipes.models import dtype_of
 from munjang.recipes.options import Model
 from munjang.training.lora import LoraSettings, apply_lora, merge_lora, merged_copy
+from munjang.types import SavedName
 
 
 class _AdaptedBiEncoder(BiEncoder):
     """A bi-encoder with adapters in its body, which saves what it computes: the merged weights."""
 
-    def save(self, path: str | Path, *, card: str | None = None) -> None:
+    def save(self, path: str | Path, *, dtype: SavedName | torch.dtype = "float32", card: str | None = None) -> None:
         parts = replace(self.parts, body=merged_copy(self.parts.body))
-        BiEncoder(parts, device="cpu", dtype="float32").save(path, card=card)
+        BiEncoder(parts, device="cpu", dtype="float32").save(path, dtype=dtype, card=card)
 
 
 class _AdaptedCrossEncoder(CrossEncoder):
     """A cross-encoder with adapters in its body; likewise."""
 
-    def save(self, path: str | Path, *, card: str | None = None) -> None:
+    def save(self, path: str | Path, *, dtype: SavedName | torch.dtype = "float32", card: str | None = None) -> None:
         parts = replace(self.parts, body=merged_copy(self.parts.body))
-        CrossEncoder(parts, device="cpu", dtype="float32").save(path, card=card)
+        CrossEncoder(parts, device="cpu", dtype="float32").save(path, dtype=dtype, card=card)
 
 
 @contextlib.contextmanager

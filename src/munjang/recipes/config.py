@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from munjang import bundled
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
@@ -142,7 +143,9 @@ def _options_dict(options: RecipeOptions, settings: TrainingSettings | None) -> 
 
 
 def _whole(path: str) -> str:
-    """A path that means the same from everywhere; names of sets and hub ids stay."""
+    """A path that means the same from everywhere; names of sets and models and hub ids stay."""
+    if path in bundled.NAMES:
+        return path
     return str(Path(path).resolve()) if path and Path(path).exists() else path
 
 

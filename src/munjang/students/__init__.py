@@ -14,6 +14,7 @@
     assembling   pieces -> a tokenizer, its files and config.json's ids right
     embeddings   the first rows of new pieces, out of the old ones
     alignment    IBM Model 1: which old pieces translate a new one
+    guided       a model that knows both languages says what a new piece is like
     coverage     unknown words and tokens per word, before and after
     surgery      all of the vocabulary's steps in a row
     rebuilding   a body anew from a config and weights

@@ -1,16 +1,17 @@
 """The first embedding rows of a new vocabulary, out of the old table.
 
-Enters: the old table [old rows, width], the old tokenizer, the new pieces, and for "translations" what alignment found.
+Enters: the old table [old rows, width], the old tokenizer, the new pieces, and what alignment and a guide found.
 Leaves: the new table and how each row came to be. A kept piece keeps its row. A new one is the mean of the old pieces
 that its letters fall into (jamo too, where the old tokenizer tears Hangul); or the mean of the old pieces that
-translate it, weighed by how surely they do; or, where there is neither, a random row like those of the table.
+translate it, weighed by how surely they do; or what a guide takes it for; or halfway between these two, which is nearer
+than either; or, where there is nothing, a random row like those of the table.
 Rows alone do not make a model understand a language: they are where training starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,14 @@ _WINDOW = 20_000  # pieces that the old tokenizer encodes at once
 
 
 @dataclass(frozen=True)
+class Hints:
+    """What is known of new pieces besides their letters, by new id."""
+
+    aligned: Mapping[int, Aligned] = field(default_factory=dict)  # the old pieces that translate it
+    guided: Mapping[int, Table] = field(default_factory=dict)  # [width]: the row that a guide takes it for
+
+
+@dataclass(frozen=True)
 class Rows:
     """A new table, and how many of its rows came which way."""
 
@@ -36,6 +45,8 @@ class Rows:
     kept: int
     pieces: int
     translations: int
+    guide: int
+    both: int  # by translations and the guide
     random: int
 
     def describe(self) -> dict[str, Any]:
@@ -43,6 +54,8 @@ class Rows:
             "kept": self.kept,
             "from pieces": self.pieces,
             "from translations": self.translations,
+            "from the guide": self.guide,
+            "from translations and the guide": self.both,
             "random": self.random,
         }
 
@@ -53,11 +66,11 @@ def first_rows(
     *,
     vocabulary: OldVocabulary,
     new: Assembled,
-    aligned: Mapping[int, Aligned],
+    hints: Hints,
     prefix: str,
     seed: int,
 ) -> Rows:
-    """The table of the new vocabulary. aligned: by new id; prefix: of the new vocabulary's pieces inside a word."""
+    """The table of the new vocabulary. prefix: of the new vocabulary's pieces inside a word."""
     generator = np.random.default_rng(seed)
     ordinary = table[sorted(vocabulary.ids[piece] for piece in vocabulary.pieces)] if vocabulary.pieces else table
     mean, spread = ordinary.mean(axis=0), ordinary.std(axis=0)
@@ -67,11 +80,12 @@ def first_rows(
     rows[kept] = table[new.old_ids[kept]]
     fresh = [int(row) for row in np.flatnonzero(~kept)]
     parts = dict(zip(fresh, _old_pieces([new.tokens[row] for row in fresh], old, vocabulary, prefix), strict=True))
-    counts = {"pieces": 0, "translations": 0, "random": 0}
+    counts = {"pieces": 0, "translations": 0, "guide": 0, "both": 0, "random": 0}
     for row in fresh:
-        if row in aligned:
-            rows[row] = _scaled(aligned[row].weights @ table[aligned[row].ids], typical)
-            counts["translations"] += 1
+        hint, way = _hinted(row, hints, table, typical)
+        if hint is not None:
+            rows[row] = hint
+            counts[way] += 1
         elif len(parts[row]):
             rows[row] = table[parts[row]].mean(axis=0)
             counts["pieces"] += 1
@@ -79,6 +93,18 @@ def first_rows(
             rows[row] = mean + spread * generator.standard_normal(table.shape[1])
             counts["random"] += 1
     return Rows(rows, int(kept.sum()), **counts)
+
+
+def _hinted(row: int, hints: Hints, table: Table, norm: float) -> tuple[Table | None, str]:
+    """The row that translations and the guide give, and which of them did; None where neither says anything."""
+    found: dict[str, Table] = {}
+    if row in hints.aligned:
+        found["translations"] = _scaled(hints.aligned[row].weights @ table[hints.aligned[row].ids], norm)
+    if row in hints.guided:
+        found["guide"] = _scaled(hints.guided[row], norm)
+    if len(found) == 2:
+        return _scaled(found["translations"] + found["guide"], norm), "both"
+    return next(iter(found.values()), None), next(iter(found), "")
 
 
 def _scaled(row: Table, norm: float) -> Table:

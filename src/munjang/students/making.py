@@ -21,12 +21,13 @@ from munjang.errors import InputError
 from munjang.inputs import Progress, progress_teller
 from munjang.students import projection, surgery
 from munjang.students.coverage import words_by_script
+from munjang.students.guided import Guide, check_words
 from munjang.students.layers import cut_layers, layer_count
 from munjang.students.normaliser import tears_hangul
 from munjang.students.plans import StudentPlan
 from munjang.students.rebuilding import known_body
 from munjang.students.surgery import Translations, Work
-from munjang.students.vocabulary import check_plan
+from munjang.students.vocabulary import check_plan, old_vocabulary
 from munjang.students.width import check_hidden, narrow
 
 
@@ -45,6 +46,7 @@ def make_student(
     *,
     texts: Sequence[str] = (),
     translations: Translations | None = None,
+    guide: Guide | None = None,
     teacher_vectors: Array | None = None,
     seed: int = 0,
     progress: Progress = False,
@@ -53,20 +55,23 @@ def make_student(
 
     texts: plain text of the kind that the student will read; a vocabulary is learnt from it, and widths are chosen by
     it. translations: texts in the language that the model knows, and the same in the new one, row by row, for a
-    vocabulary with embeddings="translations"; they serve as texts where there are none. teacher_vectors: of `texts`,
-    towards which a new Dense layer is fitted.
+    vocabulary with embeddings="translations" or "guide"; they serve as texts where there are none. guide: for one with
+    embeddings="guide", a model that makes vectors of texts in both languages. teacher_vectors: of `texts`, towards
+    which a new Dense layer is fitted.
     """
     parts = replace(model.parts, truncate_dim=model.truncate_dim) if isinstance(model, BiEncoder) else model
+    parts = replace(parts, thresholds={})  # they belong to the weights as they were
     device = model.device if isinstance(model, BiEncoder) else None
     if isinstance(texts, str):
         raise InputError(f"texts must be a list of texts, got one text: {texts!r:.60}")
     given = texts if isinstance(texts, Sequence) else list(texts)
-    _check(parts, plan, texts=given, translations=translations, teacher_vectors=teacher_vectors)
+    material = _Material(given, translations, guide, teacher_vectors, seed, device)
+    _check(parts, plan, material)
     if not len(given) and translations is not None:
-        given = [*translations[0], *translations[1]]
-    total = surgery.work_of(plan, given, translations) + projection.work_of(plan, given)
+        material = replace(material, texts=[*translations[0], *translations[1]])
+    total = surgery.work_of(plan, material.texts, translations) + projection.work_of(plan, material.texts)
     with progress_teller(progress, total or None) as done:
-        return _made(parts, plan, _Material(given, translations, teacher_vectors, seed, device, done))
+        return _made(parts, plan, material, done)
 
 
 @dataclass(frozen=True)
@@ -75,13 +80,13 @@ class _Material:
 
     texts: Sequence[str]
     translations: Translations | None
+    guide: Guide | None
     teacher_vectors: Array | None
     seed: int
     device: torch.device | None
-    done: Callable[[int], None]
 
 
-def _made(parts: ModelParts, plan: StudentPlan, material: _Material) -> Student:
+def _made(parts: ModelParts, plan: StudentPlan, material: _Material, done: Callable[[int], None]) -> Student:
     report: dict[str, object] = {}
     notes: list[str] = []
     before = _parameters(parts)
@@ -97,7 +102,7 @@ def _made(parts: ModelParts, plan: StudentPlan, material: _Material) -> Student:
         parts, report["hidden"] = narrowed.parts, narrowed.report
         notes += narrowed.notes
     if plan.vocabulary is not None:
-        work = Work(material.texts, material.translations, material.seed, material.done)
+        work = Work(material.texts, material.translations, material.guide, material.seed, done)
         remaking = surgery.remade(parts, plan.vocabulary, work)
         parts, report["vocabulary"] = remaking.parts, remaking.report
         notes += remaking.notes
@@ -111,7 +116,7 @@ def _made(parts: ModelParts, plan: StudentPlan, material: _Material) -> Student:
             teacher_vectors=material.teacher_vectors,
             seed=material.seed,
             device=material.device,
-            done=material.done,
+            done=done,
         )
         parts, report["dimension"] = fitted.parts, fitted.report
         notes += fitted.notes
@@ -119,15 +124,9 @@ def _made(parts: ModelParts, plan: StudentPlan, material: _Material) -> Student:
     return Student(replace(parts, notes=[*parts.notes, *notes]), tuple(notes), report)
 
 
-def _check(
-    parts: ModelParts,
-    plan: StudentPlan,
-    *,
-    texts: Sequence[str],
-    translations: Translations | None,
-    teacher_vectors: Array | None,
-) -> None:
+def _check(parts: ModelParts, plan: StudentPlan, material: _Material) -> None:
     """Refuse what cannot be done, before anything is computed."""
+    texts, translations, teacher_vectors = material.texts, material.translations, material.teacher_vectors
     if plan.layers is not None:
         known_body(parts.body, "a student with fewer layers")
         total = layer_count(parts.hf_config)
@@ -144,10 +143,13 @@ def _check(
             f"translations must be two sides of equal length, row by row, got {len(translations[0])} and "
             f"{len(translations[1])} texts"
         )
+    check_guide(plan, material.guide)
     if plan.vocabulary is None:
         return
     known_body(parts.body, "a student with another vocabulary")
     check_plan(plan.vocabulary, parts.tokenizer)
+    if plan.vocabulary.embeddings == "guide":
+        check_words(parts.tokenizer, old_vocabulary(parts.tokenizer, keep_added=plan.vocabulary.keep != "none"))
     if not len(texts) and not (translations and len(translations[0])):
         raise InputError("a vocabulary is learnt from texts: give texts=, or translations=")
     if plan.vocabulary.embeddings == "translations" and not (translations and len(translations[0])):
@@ -155,6 +157,22 @@ def _check(
             "embeddings='translations' needs translations=(texts in the language that the model knows, the same in "
             "the new one); embeddings='pieces' does without"
         )
+
+
+def check_guide(plan: StudentPlan, guide: object) -> None:
+    """Refuse a guide that nothing asks for, a plan that has none, and what is no guide."""
+    wanted = plan.vocabulary is not None and plan.vocabulary.embeddings == "guide"
+    if wanted and guide is None:
+        raise InputError(
+            "embeddings='guide' needs guide=, a model that makes vectors of texts in the language that the model knows "
+            "and in the new one; embeddings='pieces' does without"
+        )
+    if guide is not None and not wanted:
+        raise InputError(
+            "a guide is for a plan with VocabularyPlan(..., embeddings='guide'): it makes the first rows of new pieces"
+        )
+    if guide is not None and (isinstance(guide, str) or not isinstance(guide, Guide)):  # a text has `encode` too
+        raise InputError(f"a guide must have encode(list of texts) -> vectors, got {type(guide).__name__}")
 
 
 def _copied(parts: ModelParts) -> ModelParts:

@@ -12,13 +12,13 @@ from munjang.errors import InputError
 
 VocabularyKind = Literal["wordpiece", "unigram"]
 Keep = Literal["all", "used", "none"]
-Embeddings = Literal["pieces", "translations"]
+Embeddings = Literal["pieces", "translations", "guide"]
 Added = Literal["unseen", "any"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "kind": ("wordpiece", "unigram"),
     "keep": ("all", "used", "none"),
-    "embeddings": ("pieces", "translations"),
+    "embeddings": ("pieces", "translations", "guide"),
     "add": ("unseen", "any"),
 }
 
@@ -35,8 +35,9 @@ class VocabularyPlan:
     that text of the old characters is cut as before wherever its pieces are still there. "any": every frequent one,
     for words of a field in a language that the model knows.
     min_count: how often an old piece, a new piece or a character must occur in the texts.
-    embeddings: the first rows of new pieces: from the old "pieces" that their letters fall into, or from the old
-    pieces that "translations" align them with.
+    embeddings: the first rows of new pieces: from the old "pieces" that their letters fall into; from the old pieces
+    that "translations" align them with; or by a "guide", a model that knows both languages, and by translations too
+    where there are any.
     """
 
     size: int

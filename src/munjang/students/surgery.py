@@ -1,9 +1,9 @@
 """Vocabulary surgery: a body with another vocabulary, its embeddings begun from the old ones, its files right.
 
-    texts -> pieces (vocabulary) -> tokenizer (assembling) -> rows (embeddings, alignment) -> body
+    texts -> pieces (vocabulary) -> tokenizer (assembling) -> rows (embeddings, alignment, guided) -> body
 
-Enters: a model, a `VocabularyPlan`, texts and perhaps translations. Leaves: a model, a report and notes. Position and
-segment tables and everything above the embeddings stay as they are.
+Enters: a model, a `VocabularyPlan`, texts, perhaps translations and a guide. Leaves: a model, a report and notes.
+Position and segment tables and everything above the embeddings stay as they are.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from munjang.nn.encoder import Encoder
 from munjang.students.alignment import ROUNDS, Aligned, Bools, align
 from munjang.students.assembling import Assembled, assemble, renumbered_config
 from munjang.students.coverage import coverage, words_by_script
-from munjang.students.embeddings import first_rows
+from munjang.students.embeddings import Hints, Table, first_rows
+from munjang.students.guided import WORK as GUIDE_WORK
+from munjang.students.guided import Guide, Guided, guided_rows
 from munjang.students.normaliser import tears_hangul
 from munjang.students.plans import StudentPlan, VocabularyPlan
 from munjang.students.rebuilding import known_body, rebuilt
 from munjang.students.vocabulary import OldVocabulary, Pieces, choose_pieces, old_vocabulary
+from munjang.text.locality import METASPACE
 from munjang.text.ragged import Int32
 from munjang.text.tokenizer import Tokenizer
 
@@ -39,6 +42,7 @@ class Work:
 
     texts: Sequence[str]
     translations: Translations | None
+    guide: Guide | None
     seed: int
     done: Callable[[int], None]
 
@@ -53,11 +57,12 @@ class Remade:
 
 
 def work_of(plan: StudentPlan, texts: Sequence[str], translations: Translations | None) -> int:
-    """How many rows `remade` will tell of: texts once; translations when read, linked, and in every round."""
+    """What `remade` will tell of: texts once; translations when read, linked, and in every round; the guide's work."""
     if plan.vocabulary is None:
         return 0
-    aligned = 0 if translations is None or plan.vocabulary.embeddings != "translations" else len(translations[0])
-    return len(texts) + aligned * (3 + ROUNDS)
+    way = plan.vocabulary.embeddings
+    aligned = 0 if translations is None or way == "pieces" else len(translations[0])
+    return len(texts) + aligned * (3 + ROUNDS) + (GUIDE_WORK if way == "guide" else 0)
 
 
 def remade(parts: ModelParts, plan: VocabularyPlan, work: Work) -> Remade:
@@ -70,10 +75,12 @@ def remade(parts: ModelParts, plan: VocabularyPlan, work: Work) -> Remade:
     vocabulary = old_vocabulary(old, keep_added=plan.keep != "none")
     aligned: dict[int, Aligned] = {}
     pairs = 0
-    if plan.embeddings == "translations" and work.translations is not None:
+    if plan.embeddings != "pieces" and work.translations is not None:
         aligned, pairs = _alignment(work, old, vocabulary, new)
     table = body.embeddings.word.weight.detach().float().cpu().numpy()
-    rows = first_rows(table, old, vocabulary=vocabulary, new=new, aligned=aligned, prefix=pieces.prefix, seed=work.seed)
+    guided = _guidance(work, old, vocabulary, new, table=table, prefix=pieces.prefix)
+    hints = Hints(aligned, guided.rows)
+    rows = first_rows(table, old, vocabulary=vocabulary, new=new, hints=hints, prefix=pieces.prefix, seed=work.seed)
     state = body.state_dict() | {"embeddings.word.weight": torch.from_numpy(rows.table)}
     grown = rebuilt(replace(body.config, vocab_size=len(rows.table)), state)
     made = replace(parts, body=grown, tokenizer=new.tokenizer, hf_config=renumbered_config(parts.hf_config, old, new))
@@ -88,10 +95,11 @@ def remade(parts: ModelParts, plan: VocabularyPlan, work: Work) -> Remade:
         "hangul corrected": tears_hangul(old.backend),
         "embeddings": rows.describe(),
         "aligned pairs": pairs,
+        **({"guide": guided.report} if work.guide else {}),
         "coverage before": coverage(old, scripts),
         "coverage after": coverage(new.tokenizer, scripts),
     }
-    return Remade(made, report, _notes(plan, pieces, old, new))
+    return Remade(made, report, (*_notes(plan, pieces, old, new), *guided.notes))
 
 
 def _check_positions(body: Encoder, parts: ModelParts, new: Assembled) -> None:
@@ -115,6 +123,22 @@ def _alignment(work: Work, old: Tokenizer, vocabulary: OldVocabulary, new: Assem
     ignored, weak = _kinds(vocabulary)
     aligned, pairs = align(old_side, new_side, ignored=ignored, weak=weak, done=work.done)
     return {row: found for row, found in aligned.items() if new.old_ids[row] < 0}, pairs
+
+
+def _guidance(
+    work: Work, old: Tokenizer, vocabulary: OldVocabulary, new: Assembled, *, table: Table, prefix: str
+) -> Guided:
+    """What the guide takes the new pieces for; nothing without a guide."""
+    if work.guide is None:
+        return Guided({}, {})
+    letters: dict[int, str] = {}
+    for row in np.flatnonzero(new.old_ids < 0):
+        piece = new.tokens[row] or ""
+        text = piece.removeprefix(prefix) if prefix and len(piece) > len(prefix) else piece
+        letters[int(row)] = text.replace(METASPACE, " ").strip()
+    return guided_rows(
+        table, old, vocabulary=vocabulary, letters=letters, guide=work.guide, seed=work.seed, done=work.done
+    )
 
 
 def _bodies(tokenizer: Tokenizer, texts: Sequence[str], done: Callable[[int], None]) -> tuple[Int32, Int32]:

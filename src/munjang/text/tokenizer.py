@@ -213,15 +213,16 @@ class Tokenizer:
             rows[index] = row
         return Tokens(*from_lists(rows), truncated=len(long), longest=longest)
 
-    def save(self, folder: Path, *, segments: bool | None = None) -> None:
+    def save(self, folder: Path, *, segments: bool | None = None, compact: bool = False) -> None:
         """Write tokenizer.json and the two JSON files about it, and the vocabulary files that it came with.
 
         segments: tell transformers whether to hand a pair's segment ids to the model; its own default has changed
-        between releases. None leaves that open.
+        between releases. None leaves that open. compact: tokenizer.json on one line, and no vocabulary files, which
+        nobody reads who reads tokenizer.json.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.backend.save(str(folder / "tokenizer.json"))
+        self.backend.save(str(folder / "tokenizer.json"), pretty=not compact)
         special = self.special_tokens()
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, **self._config}
         config["model_max_length"] = self._max_length
@@ -231,7 +232,7 @@ class Tokenizer:
             config["model_input_names"] = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
         _write_json(folder / "tokenizer_config.json", config)
         _write_json(folder / "special_tokens_map.json", special)
-        for name in VOCABULARY_FILES:
+        for name in () if compact else VOCABULARY_FILES:
             source = self._source / name if self._source is not None else None
             if source is not None and source.is_file() and source.resolve() != (folder / name).resolve():
                 shutil.copyfile(source, folder / name)

@@ -6,7 +6,9 @@ have batches; `sampling` decides how they are shared out:
 
 - proportional: every task's batches once, mixed;
 - round_robin: the tasks in turn, the smaller ones going round again;
-- temperature: by size ** (1 / temperature), between the two.
+- temperature: by size ** (1 / temperature), between the two;
+
+and where tasks have shares of their own, these decide instead.
 
 Rows come from a shuffled pass over the task's data, then from the next. Where an objective takes the other rows of the
 batch for negatives, no text may stand in a batch twice: the row waits for the next batch.
@@ -37,6 +39,7 @@ class Source:
     units: tuple[Array, ...] | int  # ranked data: the rows of every query; else the number of rows
     batch_size: int
     texts: Array | None = None  # int64 [n, columns]: equal numbers are equal texts; None: duplicates do no harm
+    share: float | None = None  # of the steps, in proportion to the other sources'
 
     @property
     def size(self) -> int:
@@ -54,12 +57,12 @@ class Source:
         return np.concatenate([self.units[unit] for unit in np.sort(units)])
 
 
-def source_of(examples: Examples, batch_size: int, *, unique_texts: bool) -> Source:
+def source_of(examples: Examples, batch_size: int, *, unique_texts: bool, share: float | None = None) -> Source:
     """The source of a data set: by rows, or by queries where it is ranked."""
     if examples.groups is not None:
         cuts = np.flatnonzero(np.diff(examples.groups)) + 1
-        return Source(tuple(np.split(np.arange(len(examples)), cuts)), batch_size)
-    return Source(len(examples), batch_size, text_numbers(examples) if unique_texts else None)
+        return Source(tuple(np.split(np.arange(len(examples)), cuts)), batch_size, share=share)
+    return Source(len(examples), batch_size, text_numbers(examples) if unique_texts else None, share)
 
 
 def text_numbers(examples: Examples) -> Array:
@@ -88,10 +91,13 @@ def batches(
 
 def _tasks(sources: Sequence[Source], sampling: Sampling, temperature: float, seed: int) -> Iterator[int]:
     """Which task each step belongs to."""
-    if sampling == "round_robin":
+    shares = [source.share for source in sources if source.share is not None]
+    if sampling == "round_robin" and not shares:
         yield from cycle(range(len(sources)))
     sizes = np.array([source.batches for source in sources], float)
     weights = sizes if sampling == "proportional" else sizes ** (1 / temperature)
+    if shares:
+        weights = np.array(shares, float)
     exact = weights / weights.sum() * sizes.sum()
     for epoch in count():
         # Whole numbers that keep to the shares over the epochs: what was rounded off in one comes in a later one.

@@ -75,6 +75,7 @@ def train(
                 path.mkdir(parents=True, exist_ok=True)
             stack.callback(OutputLock(path / ".lock", path).release)
         stack.enter_context(_at(model.device))
+        model.parts.thresholds = {}  # they belong to the weights that change now
         trainee = Trainee(model, settings.precision, settings.dropout)
         stack.callback(trainee.finish)  # whatever happens, the model computes again
         run = _Run(
@@ -119,7 +120,10 @@ class _Run:
         self.works = [work_of(task.examples, task.objective, self.trainee, weight=task.weight) for task in tasks]
         self.sources = [
             batching.source_of(
-                task.examples, task.batch_size or settings.batch_size, unique_texts=task.objective.unique_texts
+                task.examples,
+                task.batch_size or settings.batch_size,
+                unique_texts=task.objective.unique_texts,
+                share=task.share,
             )
             for task in tasks
         ]

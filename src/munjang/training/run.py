@@ -32,6 +32,7 @@ class Task:
     objective: Objective
     batch_size: int | None = None  # None: as the settings say
     weight: float = 1.0  # of its loss
+    share: float | None = None  # of the steps, beside the shares of the other tasks; None: as `sampling` says
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ def check_tasks(model: Model, tasks: Sequence[Task], cross: bool) -> None:
             raise InputError(f"batch_size must be at least 1, got {task.batch_size}")
         if not 0 < task.weight < math.inf:
             raise InputError(f"the weight of {task.examples.name} must be above 0 and finite, got {task.weight}")
+        if task.share is not None and not 0 < task.share < math.inf:
+            raise InputError(f"the share of {task.examples.name} must be above 0 and finite, got {task.share}")
+    without = [task.examples.name for task in tasks if task.share is None]
+    if 0 < len(without) < len(tasks):
+        raise InputError(f"shares of the steps need one for every task; {', '.join(without)} has none")
     names = [task.examples.name for task in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"tasks need names of their own, got {names}: give the examples names")
@@ -110,6 +116,7 @@ def describe_run(
                 "objective_settings": task.objective.settings(),
                 "batch_size": task.batch_size,
                 "weight": task.weight,
+                **({} if task.share is None else {"share": task.share}),  # runs without any keep their identity
             }
             for task in tasks
         ],

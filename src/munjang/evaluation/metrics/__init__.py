@@ -31,7 +31,7 @@ from munjang.evaluation.metrics.clustering import (
     v_measures,
 )
 from munjang.evaluation.metrics.correlation import pearson, ranks, spearman
-from munjang.evaluation.metrics.intervals import Difference, bootstrap, mean, paired_bootstrap
+from munjang.evaluation.metrics.intervals import Difference, bootstrap, bootstrap_mean, mean, paired_bootstrap
 from munjang.evaluation.metrics.ranking import (
     average_precision_at,
     hit_rate,
@@ -54,6 +54,7 @@ __all__ = [
     "best_accuracy",
     "best_f1",
     "bootstrap",
+    "bootstrap_mean",
     "brier",
     "calibration_error",
     "f1",

@@ -7,7 +7,7 @@ computed in one go (1,000 draws of 1,379 rows take a fraction of a second). Othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,26 @@ def bootstrap(
     """The interval that holds the metric in `level` of the draws."""
     columns = _columns(arrays, samples, level)
     return _interval(_draws(metric, columns, samples, seed), level)
+
+
+def bootstrap_mean(
+    metric: Metric,
+    groups: Sequence[tuple[npt.ArrayLike, ...]],
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """The interval of the mean of a metric over several sets, each of them drawn again on its own.
+
+    groups: the metric's arguments for each set.
+    """
+    if not groups:
+        raise InputError("expected the rows of at least one set, got none")
+    draws = [
+        _draws(metric, _columns(arrays, samples, level), samples, seed + number) for number, arrays in enumerate(groups)
+    ]
+    return _interval(np.mean(draws, axis=0), level)
 
 
 def paired_bootstrap(

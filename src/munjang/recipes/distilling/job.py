@@ -23,6 +23,7 @@ class Job:
     taken: Sequence[Taken]  # the sources, free of duplicates and of what leakage='remove' took out
     sets: Sets  # their examples as `train`, and the development and test sets
     options: DistillOptions
+    guide: Loaded | None = None  # of the first rows of new pieces
 
     @property
     def cross_student(self) -> bool:

@@ -21,8 +21,10 @@ from munjang.recipes.distilling.options import DistillOptions
 from munjang.recipes.distilling.sources import Taken, plain_texts
 from munjang.recipes.distilling.targets import anchors
 from munjang.recipes.stages import Made
+from munjang.students.guided import check_words
 from munjang.students.rebuilding import known_body
 from munjang.students.vocabulary import check_plan as check_vocabulary
+from munjang.students.vocabulary import old_vocabulary
 from munjang.students.width import check_hidden
 from munjang.training.run import data_hash
 
@@ -51,6 +53,8 @@ def check_plan(plan: StudentPlan | None, student: Model, taken: Sequence[Taken])
     if vocabulary is not None:
         known_body(parts.body, "a student with another vocabulary")
         check_vocabulary(vocabulary, parts.tokenizer)
+        if vocabulary.embeddings == "guide":
+            check_words(parts.tokenizer, old_vocabulary(parts.tokenizer, keep_added=vocabulary.keep != "none"))
     if vocabulary is not None and vocabulary.embeddings == "translations" and not any(map(_translated, taken)):
         raise InputError(
             "embeddings='translations' (--embeddings translations) needs translations, and no source has any: give a "
@@ -70,6 +74,8 @@ def stage_inputs(job: Job) -> dict[str, object]:
         found["seed"] = job.options.seeded
     if plan is not None and plan.dimension is not None:
         found["teachers"] = [one.identity for one in job.teachers]
+    if job.guide is not None:
+        found["guide"] = job.guide.identity
     return found
 
 
@@ -89,6 +95,8 @@ def make(folder: Path, job: Job) -> Made:
         given = parts if isinstance(student, CrossEncoder) else BiEncoder(parts, device=student.device, dtype="float32")
         notes += list(result.notes)
         report |= dict(result.report)
+    if job.guide is not None:
+        report["guide"] = {"name": job.guide.name, **job.guide.identity}
     model: Model
     if isinstance(student, CrossEncoder):
         model = CrossEncoder(_as_cross(student.parts, parts, job.options.seeded), device="cpu", dtype="float32")
@@ -115,9 +123,11 @@ def _told(step: StudentPlan, job: Job) -> dict[str, Any]:
     if step.vocabulary is None:
         return {"texts": _sample(taken, seed)[0] if step.hidden is not None else ()}
     told: dict[str, Any] = {"texts": [text for one in taken for text in plain_texts(one.examples)]}
-    if step.vocabulary.embeddings == "translations":
-        rows = [list(one.examples.columns.values()) for one in taken if _translated(one)]
+    rows = [list(one.examples.columns.values()) for one in taken if _translated(one)]
+    if step.vocabulary.embeddings != "pieces" and rows:  # a guide does without, and better with
         told["translations"] = ([t for one in rows for t in one[0]], [t for one in rows for t in one[1]])
+    if job.guide is not None:
+        told["guide"] = job.guide.model
     return told
 
 

@@ -45,6 +45,7 @@ class VectorTeacher(Protocol):
 
 
 GivenTeacher: TypeAlias = BiEncoder | CrossEncoder | VectorTeacher | str | Path
+GivenGuide: TypeAlias = BiEncoder | VectorTeacher | str | Path
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ class DistillOptions:
     mlm_epochs: float = 0.0  # a masked-language-model warm-up over the plain texts of all sources
     mlm_changes: Mapping[str, object] = field(default_factory=dict)  # settings of this warm-up
     mlm_translations: bool = False  # in the warm-up also read translations as one text (TLM)
+    guide: GivenGuide | None = None  # knows both languages; for VocabularyPlan(embeddings="guide")
     objective: str | None = None  # of a cross-encoder teacher: kl, margin_mse; cosent, cosine (scored pairs), bce, mse
     negatives: NegativeMining | None = None  # how negatives are found for pairs without any; None: 4, the nearest
     cache: str | Path | None = None  # folder of teacher vectors, which runs may share; None: in the run folder
@@ -161,6 +163,26 @@ class DistillOptions:
             raise InputError(f"student_kind must be bi or cross, got {self.student_kind!r}")
         for name, weight in self.weights.items():
             check_weight(weight, name)
+        self._check_guide()
+
+    def _check_guide(self) -> None:
+        """A guide and a plan that asks for one belong together."""
+        vocabulary = None if self.plan is None else self.plan.vocabulary
+        wanted = vocabulary is not None and vocabulary.embeddings == "guide"
+        if wanted and self.guide is None:
+            raise InputError(
+                "embeddings='guide' (--embeddings guide) needs guide (--guide), a model that knows the old language "
+                "and the new one"
+            )
+        if self.guide is not None and not wanted:
+            raise InputError(
+                "guide (--guide) is for a new vocabulary with embeddings='guide' (--vocabulary N --embeddings guide)"
+            )
+        if self.guide is not None and not isinstance(self.guide, BiEncoder | VectorTeacher | str | Path):
+            raise InputError(
+                "guide must be a bi-encoder, its folder or hub id, or anything with encode(texts), dimension and "
+                f"fingerprint, got {type(self.guide).__name__}"
+            )
 
     @property
     def seeded(self) -> int:

@@ -39,6 +39,7 @@ from munjang.recipes.distilling.sources import Taken, read_sources
 from munjang.recipes.distilling.teachers import (
     check_length,
     check_widths,
+    load_guide,
     load_student,
     load_teachers,
     student_width,
@@ -91,6 +92,7 @@ def prepare(
     encoded."""
     loaded = load_teachers(as_teachers(teachers), options)
     begins = load_student(given, loaded, options)
+    guide = load_guide(options)
     if Processes.find(begins.device).count > 1:
         raise InputError("distillation runs in one process: start the command without torchrun or accelerate launch")
     if isinstance(begins, BiEncoder) and not isinstance(loaded[0].model, CrossEncoder):
@@ -100,7 +102,7 @@ def prepare(
     tell_sets(options.progress, sets)
     sets = check_leakage(sets, options.leakage)
     taken = [Taken(examples, one.weight) for examples, one in zip(sets.train, taken, strict=True)]
-    job = Job(begins, loaded, taken, sets, options)
+    job = Job(begins, loaded, taken, sets, options, guide)
     taught.check_sources(job)
     making.check_plan(options.plan, begins, taken)
     check_length(begins, options.max_length)

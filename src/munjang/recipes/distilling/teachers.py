@@ -17,6 +17,7 @@ from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Dense
+from munjang.recipes.bundled.universal import UniversalTeacher, is_universal
 from munjang.recipes.distilling.options import DistillOptions, Teacher, VectorTeacher
 from munjang.recipes.distilling.teacher_vectors import Encode, TeacherVectors, blocks_of, open_vectors
 
@@ -116,12 +117,24 @@ def load_teachers(teachers: Sequence[Teacher], options: DistillOptions) -> list[
     return found
 
 
+def load_guide(options: DistillOptions) -> Loaded | None:
+    """The model that the first rows of new pieces come from, where the plan asks for one."""
+    if options.guide is None:
+        return None
+    found = _loaded(Teacher(options.guide), 0, options)
+    if isinstance(found.model, CrossEncoder):
+        raise InputError(f"the guide {found.name} is a cross-encoder, which makes no vectors: give a bi-encoder")
+    return found
+
+
 def _loaded(teacher: Teacher, number: int, options: DistillOptions) -> Loaded:
     given = teacher.model
     if isinstance(given, BiEncoder | CrossEncoder):
-        return Loaded(teacher, given, called(given.parts.source) or f"teacher {number}")
+        return Loaded(teacher, given, called(given.parts.source) or (f"teacher {number}" if number else "guide"))
     if not isinstance(given, str | Path):
         return Loaded(teacher, given, f"{type(given).__name__} ({given.fingerprint[:12]})")
+    if is_universal(given):
+        return Loaded(teacher, UniversalTeacher.load(given, options.device), called(str(given)))
     model = load_any(given, device=options.device)
     return Loaded(teacher, model, called(str(given)))
 

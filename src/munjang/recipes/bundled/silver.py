@@ -1,0 +1,108 @@
+"""Unlabelled sentences -> pairs with the labels of several models: what both bundled models learn from most.
+
+Pairs are each sentence with its nearest others, and some random ones, so that labels cover the whole range. A label is
+the weighted mean of cross-encoders, every second of which reads a pair the other way round, and of the bi-encoder's
+cosine on the scale of the labels (`augmenting.blending`): each errs elsewhere. Pairs that stand in a selection set, or
+are labelled already, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
+from munjang.data import Examples
+from munjang.data.normalise import normalise
+from munjang.evaluation.metrics import spearman
+from munjang.inputs import Progress
+from munjang.recipes.augmenting.blending import Scale, blended
+from munjang.vectors import pairwise_similarity, top_k
+
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+
+
+def neighbours_of(vectors: Float32, k: int, *, device: str) -> Int64:  # [n, d] -> [n, k]
+    """The nearest others of every row, itself left out."""
+    found: Int64 = top_k(vectors, vectors, k, exclude_self=True, memory_mb=2048, device=device).indices
+    return found
+
+
+def silver_pairs(neighbours: Int64, *, random_share: float, seed: int) -> Int64:  # [n, k] -> [pairs, 2]
+    """Every pair of neighbours once, whichever found the other, and random pairs beside them."""
+    rows = np.repeat(np.arange(len(neighbours)), neighbours.shape[1])
+    pairs = np.stack([rows, neighbours.ravel()], axis=1)
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(0, len(neighbours), (round(random_share * len(pairs)), 2))
+    pairs = np.sort(np.concatenate([pairs, drawn]), axis=1)
+    return np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
+
+
+def known_pairs(sets: Iterable[Examples]) -> set[tuple[str, str]]:
+    """The pairs of scored or labelled sets, in either order, whatever their punctuation."""
+    found: set[tuple[str, str]] = set()
+    for one in sets:
+        a, b = list(one.columns.values())[:2]
+        for first, second in zip(map(normalise, a), map(normalise, b), strict=True):
+            found.add((min(first, second), max(first, second)))
+    return found
+
+
+def without_known(texts: Sequence[str], pairs: Int64, known: set[tuple[str, str]]) -> Int64:
+    """Pairs less those that are known, and less those of a text with itself in other punctuation."""
+    keys = [normalise(text) for text in texts]
+    kept = [
+        place
+        for place, (a, b) in enumerate(pairs.tolist())
+        if keys[a] != keys[b] and (min(keys[a], keys[b]), max(keys[a], keys[b])) not in known
+    ]
+    return pairs[kept]
+
+
+def cosines_of(model: BiEncoder, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+    """Cosines [n] of pairs; every different text is encoded once."""
+    texts = list(dict.fromkeys([*a, *b]))
+    place = {text: row for row, text in enumerate(texts)}
+    vectors = model.encode(texts, normalize=True, progress=progress)
+    first, second = ([place[text] for text in side] for side in (a, b))
+    return np.asarray(pairwise_similarity(vectors[first], vectors[second]), np.float32)
+
+
+class Labeller:
+    """Cross-encoders and a bi-encoder that label together."""
+
+    def __init__(
+        self, bi: BiEncoder, crosses: Sequence[CrossEncoder], labelled: Examples, *, cosine_weight: float
+    ) -> None:
+        self.bi, self.crosses, self.weight = bi, crosses, cosine_weight if crosses else 1.0
+        assert labelled.targets is not None
+        a, b = labelled.columns.values()
+        self.scale = Scale.fit(cosines_of(bi, a, b), labelled.targets)
+
+    def __call__(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+        """Labels 0..1 [n]."""
+        return self.label(a, b, self.scale(cosines_of(self.bi, a, b, progress=progress)), progress=progress)
+
+    def label(self, a: Sequence[str], b: Sequence[str], near: Float32, *, progress: Progress = False) -> Float32:
+        """Labels 0..1 [n] of pairs whose cosines, on the scale of the labels, are known already."""
+        if not self.crosses:
+            return near.astype(np.float32)
+        orders = [(b, a) if number % 2 else (a, b) for number in range(len(self.crosses))]
+        read = [
+            model.predict(list(zip(*order, strict=True)), progress=progress)
+            for model, order in zip(self.crosses, orders, strict=True)
+        ]
+        return blended(np.mean(read, axis=0), near, self.weight)
+
+    def agreement(self, sets: Iterable[Examples]) -> dict[str, float]:
+        """Spearman of its labels with those of people."""
+        found = {}
+        for one in sets:
+            a, b = one.columns.values()
+            assert one.targets is not None
+            found[one.name] = spearman(np.asarray(one.targets), self(a, b))
+        return found
