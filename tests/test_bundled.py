@@ -150,6 +150,7 @@ def test_info_lists_them(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (one["kind"], one["dimension"], one["thresholds"]) == ("bi-encoder", 16, {"paraphrase": "0.8: the same"})
     assert (two["kind"], two["labels"], two["thresholds"]) == ("cross-encoder", ["score"], {"answer": "0.5: answers"})
     assert one["size"].endswith(" MB")
+    assert {"parquet", "hf", "onnx"} <= found["extras"].keys()
     assert main(["info"]) == 0
     assert "munjang-rerank-ko-en" in capsys.readouterr().out
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from munjang import bundled
 from munjang.cli import _parser
-from munjang.errors import MunjangWarning
+from munjang.errors import ModelNotFoundError, MunjangWarning
 
 ROOT = Path(__file__).parents[1]
 TWINS = [
@@ -19,6 +20,7 @@ TWINS = [
     ("docs/training.md", "docs/training.ko.md"),
     ("docs/recipes.md", "docs/recipes.ko.md"),
 ]
+MODELS = ("docs/models.md", "docs/models.ko.md")  # whose snippets need the bundled models
 PAGES = [page for pair in TWINS for page in pair]
 COMMIT = "0" * 40
 
@@ -59,7 +61,19 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             exec(compile(snippet, f"{page} snippet", "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", MODELS)
+def test_snippets_of_the_bundled_models_run(page: str) -> None:
+    try:
+        for name in bundled.NAMES:
+            bundled.path(name)
+    except ModelNotFoundError as missing:
+        pytest.skip(str(missing))
+    names: dict[str, object] = {}
+    for snippet in _blocks(page, "python"):
+        exec(compile(snippet, f"{page} snippet", "exec"), names)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *MODELS])
 def test_commands_parse(page: str) -> None:
     """No command of a page has an option that is not there; whether its files are is the reader's affair."""
     found = [part for line in _commands(page) for part in line.split(" | ") if part.startswith("munjang ")]
@@ -68,7 +82,7 @@ def test_commands_parse(page: str) -> None:
         _parser().parse_args(shlex.split(command.split(" > ")[0])[1:])  # exits where it does not parse
 
 
-@pytest.mark.parametrize(("page", "twin"), TWINS)
+@pytest.mark.parametrize(("page", "twin"), [*TWINS, MODELS])
 def test_twins_have_the_same_parts(page: str, twin: str) -> None:
     """The two languages say the same: as many sections and blocks of code, and the same commands."""
 

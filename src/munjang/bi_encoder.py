@@ -167,12 +167,18 @@ class BiEncoder:
 
     @property
     def thresholds(self) -> Mapping[str, Threshold]:
-        """Cosines that were measured for this model, by task ('paraphrase', 'cluster'); training drops them."""
-        return self.parts.thresholds
+        """Cosines that were measured for this model, by task ('paraphrase', 'cluster'); training drops them.
+
+        There are none while `truncate_dim` is another than they were measured with: the cosines are others, too.
+        """
+        full = self.full_dimension
+        return self.parts.thresholds if self.dimension == min(full, self.parts.truncate_dim or full) else {}
 
     def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> BiEncoder:
         """The same model with these thresholds in place of its own; it shares the weights."""
-        return with_thresholds(self, thresholds)
+        other = with_thresholds(self, thresholds)
+        other.parts.truncate_dim = self._truncate_dim  # the width that they hold for
+        return other
 
     @property
     def fingerprint(self) -> str:
@@ -317,12 +323,13 @@ class BiEncoder:
         dtype: of the saved weights, whatever precision computes here. "int8" is a quarter of the size and for Munjang
         alone; its vectors differ a little. Atomic: a killed save leaves the old model or none, never a half one.
         """
-        checkpoint.write(replace(self.parts, truncate_dim=self._truncate_dim), Path(path), dtype=dtype, card=card)
+        parts = replace(self.parts, truncate_dim=self._truncate_dim, thresholds=self.thresholds)
+        checkpoint.write(parts, Path(path), dtype=dtype, card=card)
 
     def describe(self) -> dict[str, object]:
         """What the model is, for people: `munjang info` prints it."""
         return {
-            **self.parts.describe(),
+            **replace(self.parts, thresholds=self.thresholds).describe(),
             "dimension": self.dimension,
             "full dimension": self.full_dimension,
             "device": str(self.device),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from munjang.checkpoint import read, resolve, write
@@ -42,6 +43,24 @@ def test_only_the_model_is_replaced(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in folder.iterdir()) == [".git", "1_Pooling", "modules.json", "notes.txt"]
     assert folder.stat().st_mode & 0o777 == 0o750
     assert [entry.name for entry in folder.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_files_can_be_read_by_whom_the_umask_lets(umask: int, tmp_path: Path) -> None:
+    def private(folder: Path) -> None:
+        fill("new")(folder)
+        safetensors.torch.save_file({"a": torch.zeros(2)}, folder / "model.safetensors")
+        (folder / "1_Pooling" / "config.json").chmod(0o600)  # as files are that a library makes aside and renames
+
+    before = os.umask(umask)
+    try:
+        replace_folder(tmp_path / "model", private)
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
+    assert len(files) == 3
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~umask}
 
 
 def test_folders_that_are_not_models_are_left_alone(tmp_path: Path) -> None:

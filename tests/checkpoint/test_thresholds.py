@@ -14,6 +14,7 @@ from munjang import BiEncoder, CrossEncoder, Threshold
 from munjang.checkpoint import HeadWish, read, read_cross, read_thresholds, write
 from munjang.data import Examples
 from munjang.errors import InputError, ModelError
+from munjang.exporting import export
 from munjang.students import StudentPlan, make_student
 from munjang.training import Task, TrainingSettings, objectives, train
 
@@ -68,6 +69,8 @@ def test_what_is_no_threshold(bi: BiEncoder, tmp_path: Path) -> None:
         ({"cluster": PARAPHRASE}, "under its task, but that of 'paraphrase' is under 'cluster'"),
         ({"cluster": Threshold(float("nan"), "cluster", "")}, "must be a finite number, got nan"),
         ({"cluster": Threshold(True, "cluster", "")}, "must be a finite number, got True"),
+        ({"cluster": Threshold("0.5", "cluster", "")}, "must be a finite number, got '0.5'"),  # type: ignore[arg-type]
+        ({"cluster": Threshold(0.5, "cluster", None)}, "must be a text, got None"),  # type: ignore[arg-type]
         ({"cluster": 0.5}, "got float for 'cluster'"),
         ({"cluster": Threshold(0.5, "cluster", "", {"f1": np.float32(0.5)})}, "fit for JSON"),
         ({"cluster": Threshold(0.5, "cluster", "", {"f1": float("inf")})}, "fit for JSON"),
@@ -93,6 +96,10 @@ def test_what_is_no_threshold(bi: BiEncoder, tmp_path: Path) -> None:
         ('{"format": 1, "thresholds": {"cluster": {"value": true}}}', "needs a number 'value'"),
         ('{"format": 1, "thresholds": {"cluster": {"value": NaN}}}', "must be a finite number, got nan"),
         ('{"format": 1, "thresholds": {"cluster": {"value": 1, "measured": []}}}', "an object 'measured'"),
+        (
+            f'{{"format": 1, "thresholds": {{"cluster": {{"value": 1{"0" * 400}}}}}}}',
+            "int too large.*delete munjang.json",
+        ),
     ],
 )
 def test_damaged_files_are_named(content: str, says: str, bi: BiEncoder, tmp_path: Path) -> None:
@@ -117,6 +124,28 @@ def test_another_pooling_drops_them(bi: BiEncoder, tmp_path: Path) -> None:
     bi.with_thresholds({"cluster": CLUSTER}).save(tmp_path / "m")
     assert read(tmp_path / "m", pooling="mean").thresholds
     assert not read(tmp_path / "m", pooling="cls").thresholds
+
+
+def test_another_width_has_none(bi: BiEncoder, tmp_path: Path) -> None:
+    made = bi.with_thresholds({"cluster": CLUSTER})
+    made.truncate_dim = made.full_dimension  # the same vectors
+    assert made.thresholds
+    made.truncate_dim = 8
+    assert not made.thresholds
+    assert not made.describe()["thresholds"]
+    made.save(tmp_path / "short")
+    assert not (tmp_path / "short" / "munjang.json").exists()
+    export(made, tmp_path / "exported")
+    assert not (tmp_path / "exported" / "munjang.json").exists()
+    made.truncate_dim = None
+    assert made.thresholds
+    bi.truncate_dim = 8
+    short = bi.with_thresholds({"cluster": CLUSTER})  # measured at that width
+    assert short.thresholds
+    short.save(tmp_path / "measured")
+    assert munjang.load(tmp_path / "measured", device="cpu").thresholds == {"cluster": CLUSTER}
+    short.truncate_dim = None
+    assert not short.thresholds
 
 
 def test_another_head_and_calibration_drop_them(

@@ -250,13 +250,21 @@ REAL = {
     ("mnli", "dev"): 10000, ("parallel", "train"): 122657, ("parallel-all", "train"): 134445,
     ("tatoeba", "test"): 1000, ("question-pair", "train"): 6888, ("question-pair", "test"): 688,
     ("chatbot", "train"): 11823, ("parakqc", "test"): 10000, ("ynat", "train"): 40000, ("ynat", "dev"): 5000,
-    ("ynat", "test"): 5000, ("nsmc", "train"): 180000, ("nsmc", "test"): 20000, ("banking77", "train"): 10003,
+    ("ynat", "test"): 5000, ("nsmc", "train"): 180000, ("nsmc", "test"): 20000,
+    ("nsmc-reviews", "train"): 687689, ("banking77", "train"): 10003,
     ("banking77", "test"): 3080, ("mr", "all"): 10662, ("cr", "all"): 3771, ("subj", "all"): 10000,
     ("mpqa", "all"): 10603, ("trec", "train"): 5452, ("trec", "test"): 500, ("sst2", "train"): 6920,
     ("sst2", "dev"): 872, ("sst2", "test"): 1821, ("sst5", "train"): 8544, ("sst5", "dev"): 1101,
     ("sst5", "test"): 2210,
 }  # fmt: skip
 ABSENT = {("kornli", "train"), ("allnli", "train"), ("allnli", "dev"), ("allnli", "test")}
+
+
+def test_plain_lines_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "reviews.txt").write_text("재미있다\n\n   \nIt was dull.\n", encoding="utf-8")
+    found = load_dataset("nsmc-reviews", "train", tmp_path)
+    assert found.columns["text"] == ["재미있다", "It was dull."]
+    assert (found.reading.rows, found.reading.refused_counts) == (4, {"no text": 2})
 
 
 def test_every_known_split_is_counted() -> None:

@@ -188,3 +188,30 @@ def test_threads_share_a_tokenizer(any_tokenizer: Tokenizer) -> None:
     for thread in threads:
         thread.join()
     assert [results[number] for number in range(len(parts))] == [[row] * 5 for row in expected]
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches, data=st.data())
+def test_texts_that_were_tokenised_before_have_the_same_ids(
+    any_tokenizer: Tokenizer, batch: list[str], data: st.DataObject
+) -> None:
+    different = list(dict.fromkeys(batch))
+    known = any_tokenizer.remembering(different)
+    again = data.draw(st.lists(st.sampled_from(different), max_size=20)) if different else []
+    assert rows(known.encode(again)) == rows(any_tokenizer.encode(again))
+    assert known.encode(again).truncated == any_tokenizer.encode(again).truncated
+    mixed = [*again, "다른 문장 other"]  # one that it does not know: all are tokenised as always
+    assert rows(known.encode(mixed)) == rows(any_tokenizer.encode(mixed))
+
+
+def test_remembering_leaves_the_tokenizer_as_it_was_and_tokenises_once(
+    minilm: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = minilm.remembering(["비가 온다", "rain", "snow falls"])
+    asked: list[list[str]] = []
+    whole = type(minilm._words).encode
+    monkeypatch.setattr(
+        type(minilm._words), "encode", lambda self, texts: asked.append(list(texts)) or whole(self, texts)
+    )
+    assert rows(known.encode(["rain", "비가 온다", "rain"])) == rows(minilm.encode(["rain", "비가 온다", "rain"]))
+    assert asked == [["rain", "비가 온다", "rain"]], "the first knew them, the second did not"

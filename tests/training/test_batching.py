@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -80,6 +80,59 @@ def test_temperature_one_is_proportional() -> None:
     one = islice(stream(sources, "temperature", temperature=1.0), 60)
     other = islice(stream(sources, "proportional"), 60)
     assert [task for task, _ in one] == [task for task, _ in other]
+
+
+# --- shares ----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 6), st.floats(0.01, 5)), min_size=1, max_size=5),
+    st.sampled_from(["proportional", "round_robin", "temperature"]),
+    st.integers(0, 3),
+)
+def test_shares_decide_how_often_tasks_come(
+    given_tasks: list[tuple[int, int, float]], sampling: Sampling, seed: int
+) -> None:
+    """Whatever the sampling and the sizes: in every epoch to a step, and over many epochs too."""
+    sources = [Source(size, batch, share=share) for size, batch, share in given_tasks]
+    epoch = steps_per_epoch(sources)
+    wanted = np.array([share for _, _, share in given_tasks])
+    wanted = wanted / wanted.sum() * epoch
+    steps = [task for task, _ in islice(stream(sources, sampling, seed=seed), 40 * epoch)]
+    counts, first = Counter(steps), Counter(steps[: max(0, epoch - len(sources))])
+    for task, often in enumerate(wanted):
+        assert abs(counts[task] - 40 * often) <= len(sources) + 1, (task, often)
+        assert first[task] <= often + 1e-6, "what is rounded off comes later"
+
+
+def test_shares_of_one_epoch_exactly() -> None:
+    """Sizes say 10 to 90, shares say three quarters to one."""
+    sources = [Source(10, 1, share=0.75), Source(90, 1, share=0.25)]
+    for sampling in ("proportional", "round_robin", "temperature"):
+        steps = stream(sources, sampling)  # type: ignore[arg-type]
+        for _ in range(3):
+            counts = Counter(task for task, _ in islice(steps, 100))
+            assert counts == {0: 75, 1: 25}
+    assert Counter(task for task, _ in islice(stream([Source(10, 1), Source(90, 1)]), 100)) == {0: 10, 1: 90}
+
+
+def test_shares_are_mixed_and_only_their_proportion_counts() -> None:
+    def order(*shares: float) -> list[int]:
+        sources = [Source(50, 5, share=share) for share in shares]
+        return [task for task, _ in islice(stream(sources), 60)]
+
+    assert order(0.2, 0.8) == order(1, 4) == order(20, 80)
+    found = order(0.5, 0.5)
+    assert 10 < sum(a != b for a, b in pairwise(found)) < 55, "neither in blocks nor in turn"
+
+
+def test_a_share_takes_rows_pass_after_pass() -> None:
+    """A small set that comes often goes round again, every row as often as the others."""
+    sources = [Source(6, 2, share=0.9), Source(100, 10, share=0.1)]
+    rows = [row for task, found in islice(stream(sources), 100) if task == 0 for row in found.tolist()]
+    counts = Counter(rows)
+    assert set(counts) == set(range(6))
+    assert max(counts.values()) - min(counts.values()) <= 1
 
 
 # --- no text twice ---------------------------------------------------------------------------------------------------
@@ -166,6 +219,9 @@ def test_rankings_stay_whole() -> None:
 
 def test_sources_of_other_data() -> None:
     assert source_of(scored(10), 4, unique_texts=False) == Source(10, 4)
+    assert source_of(scored(10), 4, unique_texts=False, share=0.3) == Source(10, 4, share=0.3)
+    assert source_of(ranked(5), 4, unique_texts=False, share=0.3).share == 0.3
+    assert source_of(pairs(10), 4, unique_texts=True, share=0.3).share == 0.3
     source = source_of(pairs(10), 4, unique_texts=True)
     assert source.texts is not None
     assert source.texts.shape == (10, 2)

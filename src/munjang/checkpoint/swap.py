@@ -63,6 +63,7 @@ def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
         try:
             aside.mkdir()
             fill(aside)
+            _allow_reading(aside)
             if target.is_dir():
                 shutil.copymode(target, aside)
             _sync(aside)
@@ -153,6 +154,19 @@ def _abandoned(entry: Path, rest: str) -> bool:
 
 def _host() -> str:
     return re.sub(r"[^\w.]", "_", platform.node())[:40] or "host"
+
+
+def _allow_reading(folder: Path) -> None:
+    """Give every file the mode of one made now: safetensors makes its files for the owner alone, whatever the umask."""
+    if os.name == "nt":
+        return
+    probe = folder / ".mode"
+    probe.touch()
+    mode = probe.stat().st_mode & 0o777
+    probe.unlink()
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(mode)
 
 
 def _sync(folder: Path) -> None:

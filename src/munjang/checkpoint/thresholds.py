@@ -2,8 +2,8 @@
 
     {"format": 1, "thresholds": {TASK: {"value": ..., "meaning": ..., "measured": {...}}}}
 
-A threshold belongs to the weights that it was measured with: what changes these (training, a new head, another pooling)
-drops it. A model without thresholds has no munjang.json.
+A threshold belongs to the weights that it was measured with: what changes these or the vectors (training, a new head,
+another pooling, another truncate_dim) drops it. A model without thresholds has no munjang.json.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -39,8 +40,12 @@ def checked(given: Mapping[str, Threshold]) -> dict[str, Threshold]:
             raise InputError(f"thresholds map tasks to Threshold, got {type(threshold).__name__} for {task!r}")
         if threshold.task != task:
             raise InputError(f"a threshold stands under its task, but that of {threshold.task!r} is under {task!r}")
-        if isinstance(threshold.value, bool) or not math.isfinite(threshold.value):
-            raise InputError(f"the threshold for {task!r} must be a finite number, got {threshold.value!r}")
+        value: Any = threshold.value
+        meaning: Any = threshold.meaning
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise InputError(f"the threshold for {task!r} must be a finite number, got {value!r}")
+        if not isinstance(meaning, str):
+            raise InputError(f"what the threshold for {task!r} means must be a text, got {meaning!r}")
         try:
             json.dumps(dict(threshold.measured), allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -107,8 +112,8 @@ def _threshold(task: str, entry: object, path: Path) -> Threshold:
         )
     try:
         return checked({task: Threshold(float(value), task, meaning, measured)})[task]  # type: ignore[arg-type]
-    except InputError as error:
-        raise ModelError(f"{path}: {error}; {_remedy(path)}") from error
+    except (InputError, OverflowError) as error:  # the last: a whole number that no float holds
+        raise ModelError(f"{path}: the threshold {task!r}: {error}; {_remedy(path)}") from error
 
 
 def _remedy(path: Path) -> str:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder
 
 _PACKAGES = ("munjang", "torch", "numpy", "tokenizers", "safetensors", "huggingface_hub")
-_EXTRAS = {"parquet": ("pyarrow",), "hf": ("transformers", "sentencepiece", "google.protobuf")}
+_EXTRAS = {
+    "parquet": ("pyarrow",),
+    "hf": ("transformers", "sentencepiece", "google.protobuf"),
+    "train": ("accelerate",),
+    "lora": ("peft",),
+    "search": ("faiss",),
+    "onnx": ("onnx",),
+}
 _SHORT = 30  # characters; lists of short words stand on one line
 _EXAMPLES = """\
 examples:

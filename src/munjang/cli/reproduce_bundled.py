@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from munjang.cli.progress import Reporter
-    from munjang.recipes.bundled.making import MakeOptions
+    from munjang.recipes.bundled.teaching import MakeOptions
 
 _BI = """\
 example:
@@ -74,8 +74,8 @@ def run_rerank(arguments: argparse.Namespace, reporter: Reporter) -> None:
 
 
 def _options(arguments: argparse.Namespace, folder: Path) -> MakeOptions:
-    from munjang.recipes.bundled.making import MakeOptions
-    from munjang.recipes.bundled.universal import UniversalTeacher
+    from munjang.recipes.bundled.teaching import MakeOptions
+    from munjang.recipes.distilling.universal import UniversalTeacher
 
     return MakeOptions(
         data=arguments.data,

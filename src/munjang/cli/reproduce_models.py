@@ -40,7 +40,8 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
     """Declare the commands."""
     what = "the bundled models and others on every public set"
     models = _parser(studies, common, "models", what, _MODELS)
-    models.add_argument("--model", action="append", required=True, metavar="M", help="folder or hub id; repeatable")
+    models.add_argument("--model", action="append", required=True, metavar="M",
+                        help="bundled name, folder or hub id; repeatable")  # fmt: skip
     models.add_argument("--name", action="append", default=[], metavar="NAME",
                         help="what the model before it is called (default: its folder's name)")  # fmt: skip
     models.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of the public data sets")
@@ -48,7 +49,8 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
     second = models.add_argument_group("second stage")
     second.add_argument("--reranker", metavar="R", help="cross-encoder that reorders a bi-encoder's first hits")
     second.add_argument("--reranker-name", metavar="NAME", help="what it is called (default: its folder's name)")
-    second.add_argument("--bi", metavar="NAME", help="the bi-encoder that searches first (default: the first --model)")
+    second.add_argument("--bi", metavar="NAME",
+                        help="the bi-encoder that searches first (default: the first --model that is one)")  # fmt: skip
     second.add_argument("--candidates", type=positive, default=100, metavar="N", help="first hits (100)")
     models.add_argument("--trained-on", action="append", nargs="+", default=[], metavar=("NAME", "SET"),
                         help="what a model was trained on, to count the overlap: SET:SPLIT of a public set, a file of "
@@ -159,9 +161,13 @@ def _names(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _first_bi(args: argparse.Namespace, names: dict[str, str]) -> str:
+    from munjang import bundled
     from munjang.checkpoint import is_cross
 
-    found = next((name for name, path in names.items() if not (Path(path).is_dir() and is_cross(Path(path)))), None)
+    def cross(model: str) -> bool:
+        return model == bundled.RERANKER or (model not in bundled.NAMES and is_cross(Path(model)))
+
+    found = next((name for name, model in names.items() if not cross(model)), None)
     if found is None:
         args.usage_error("--reranker needs a bi-encoder among the models, whose first hits it reorders")
     assert found is not None
@@ -177,9 +183,8 @@ def _load_reranker(args: argparse.Namespace) -> CrossEncoder:
 def _load(args: argparse.Namespace, name: str) -> BiEncoder | CrossEncoder:
     """The model as what it was saved as."""
     import munjang
-    from munjang import bundled
     from munjang.checkpoint import is_cross, resolve
 
-    folder = bundled.path(name) if name in bundled.NAMES else resolve(model_name(name))
+    folder = resolve(model_name(name))
     load = munjang.load_cross_encoder if is_cross(folder) else munjang.load
     return load(folder, device=args.device, dtype=args.dtype)

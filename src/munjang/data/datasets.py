@@ -19,6 +19,7 @@ from munjang.data.files import read_texts
 from munjang.data.kinds import Kind
 from munjang.data.nli import allnli, klue_nli, kornli, mnli, snli
 from munjang.data.pairs import chatbot, parallel, question_pair, tatoeba
+from munjang.data.reading import Counting
 from munjang.data.retrieval import Retrieval, beir, korquad
 from munjang.data.sts import klue_sts, korsts, sts_year, stsb
 from munjang.errors import DataError, InputError
@@ -64,6 +65,20 @@ class KnownRetrieval:
 
 def load_dataset(name: str, split: str, folder: str | Path) -> Examples:
     """One split of a known set."""
+    known, chosen = _known(name, split)
+    read = chosen.read or known.read
+    title = f"{known.title} {split}"
+    parts = [read(path) for path in find_files(name, split, folder)]
+    return replace(parts[0], name=title) if len(parts) == 1 else join(parts, name=title)
+
+
+def find_files(name: str, split: str, folder: str | Path) -> list[Path]:
+    """Where the files of a split lie, before anything of them is read; one that is not there is a DataError."""
+    known, chosen = _known(name, split)
+    return [_find(file, Path(folder), f"{known.title} {split}") for file in chosen.files]
+
+
+def _known(name: str, split: str) -> tuple[Known, Split]:
     if name in RETRIEVAL_DATASETS:
         raise InputError(f"{name!r} is a set for retrieval: load it with load_retrieval")
     known = DATASETS.get(name)
@@ -72,10 +87,7 @@ def load_dataset(name: str, split: str, folder: str | Path) -> Examples:
     chosen = known.splits.get(split)
     if chosen is None:
         raise InputError(f"{name} has the splits {', '.join(known.splits)}, got {split!r}")
-    read = chosen.read or known.read
-    title = f"{known.title} {split}"
-    parts = [read(_find(file, Path(folder), title)) for file in chosen.files]
-    return replace(parts[0], name=title) if len(parts) == 1 else join(parts, name=title)
+    return known, chosen
 
 
 def load_retrieval(name: str, split: str, folder: str | Path) -> Retrieval:
@@ -109,8 +121,14 @@ def _nsmc_part(path: Path, *, part: Literal[0, 1]) -> Examples:
 
 
 def _lines(path: Path) -> Examples:
-    """A text a line; blank ones are left out."""
-    return Examples(path.name, "plain", {"text": [row.text for row in read_texts(path) if row.text.strip()]})
+    """A text a line; blank ones are left out and counted."""
+    counting, texts, number = Counting(path.name, "line"), [], 0
+    for number, row in enumerate(read_texts(path), start=1):
+        if row.text.strip():
+            texts.append(row.text)
+        else:
+            counting.refuse(number, "no text", (row.text,))
+    return Examples(path.name, "plain", {"text": texts}, reading=counting.reading(number))
 
 
 def _senteval_set(title: str, **files: str) -> Known:

@@ -67,7 +67,8 @@ def check_request(folder: str | Path, options: ExportOptions) -> None:
 def _exact(model: BiEncoder | CrossEncoder) -> BiEncoder | CrossEncoder:
     """The same weights, computing in float32 on the CPU: what an export is compared with."""
     if isinstance(model, BiEncoder):
-        return BiEncoder(replace(model.parts, truncate_dim=model.truncate_dim), device="cpu", dtype="float32")
+        parts = replace(model.parts, truncate_dim=model.truncate_dim, thresholds=model.thresholds)
+        return BiEncoder(parts, device="cpu", dtype="float32")
     return CrossEncoder(model.parts, device="cpu", dtype="float32")
 
 

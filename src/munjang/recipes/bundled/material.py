@@ -1,30 +1,35 @@
 """The public sets -> what the bundled models learn from, and what chooses them.
 
 Only splits whose terms allow training go in (`load_dataset` marks them, and the two sources of the translations that do
-not are left out by the set `parallel`). Of everything that is read here, sentences that stand in an evaluation set are
-removed, but for the official training splits of STS and NLI, which stay as they are: how many rows of an evaluation set
-share a sentence with those is counted in the model's card (`overlap`).
+not are left out by the set `parallel`). From plain text, translations and question pairs every sentence is removed that
+stands in an evaluation set of `EVALUATED`. The official training splits of STS and NLI stay as they are, and so do
+sentences of STS12-16, of which STSb train is a selection, and of ParaKQC, of which KLUE-STS train is one: how many rows
+of an evaluation set share a sentence with training text is counted in the model's card (`overlap`).
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from munjang.data import DATASETS, Examples, join, load_dataset, nli_triplets
+from munjang.data.datasets import find_files
 from munjang.data.normalise import normalise, same_key
 from munjang.errors import DataError
+from munjang.recipes.bundled.calibrating import question_parts
+from munjang.recipes.bundled.passages import Unit
 from munjang.recipes.bundled.settings import BiPlan
 from munjang.recipes.distilling.options import DistillOptions, Source
 from munjang.recipes.distilling.sources import Taken, read_sources
 from munjang.recipes.options import SetOptions
 
 NLI_EN = (("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev"))
-# Whose sentences are taken out of plain text; the bitext and retrieval sets among them.
+# Whose sentences are taken out of plain text, translations and question pairs.
 EVALUATED = (
     ("korsts", "dev"),
     ("korsts", "test"),
@@ -37,9 +42,9 @@ EVALUATED = (
     ("ynat", "dev"),
     ("ynat", "test"),
     ("nsmc", "test"),
-    *((f"sts{year}", "test") for year in range(12, 17)),
 )
 _LONGEST = 400  # characters of a plain sentence
+_HANGUL = re.compile(r"[가-힣]")
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Material:
     selection: tuple[Examples, ...]  # scored: these choose
     removed: int  # plain sentences that an evaluation set has too
     rows: Mapping[str, int]  # of every set, for the card
+    other: Mapping[str, str]  # English -> Korean: sentences of the pool that are there in both languages
     every: int = 1  # of a small trial: the distance of the sentences that are taken into the pool
 
     def triplets(self, language: str, seed: int) -> Examples:
@@ -66,45 +72,110 @@ class Material:
         return join([self.sts[one] for one in names or tuple(self.sts)], name=name)
 
     def pool(self) -> list[str]:
-        """Different sentences that silver pairs are found among: both languages, no software text."""
-        texts: list[str] = []
+        """Different sentences that silver pairs are found among, no software text; in English where there is both.
+
+        Labels of English pairs are better, and hold for the Korean ones too (`silver.in_other_languages`).
+        """
+        texts: list[str] = list(self.other)
         for one in (*self.sts.values(), *self.nli.values(), self.questions):
             texts += one.texts()
-        return list(dict.fromkeys([*texts, *self.plain]))[:: self.every]
+        known = set(self.other.values())
+        return [text for text in dict.fromkeys([*texts, *self.plain]) if text not in known][:: self.every]
+
+    def units(self) -> tuple[list[Unit], list[Unit], list[Unit]]:
+        """What passages are put together of: translated sentences, Korean ones, English ones.
+
+        No sentence is in two of them, and none that asks for another: a passage with it would answer the question too.
+        """
+        used: set[str] = set()
+        translated: list[Unit] = []
+        for pair in dict.fromkeys(zip(*self.translations.columns.values(), strict=True)):
+            if used.isdisjoint(pair):
+                translated.append(Unit(pair))
+                used.update(pair)
+        free = {text: None for text in self.plain if text not in used}
+        korean, english = self._entailed("ko"), self._entailed("en")
+        asking = {text: tuple(one for one in korean.get(text, ()) if one in free and one != text) for text in free}
+        asked = set(chain.from_iterable(asking.values()))
+        plain = [Unit((text,), found) for text, found in asking.items() if text not in asked]
+        others = [
+            Unit((text,), tuple(one for one in found if one not in used and one not in english))
+            for text, found in english.items()
+            if text not in used
+        ]
+        return translated, plain, others
+
+    def _entailed(self, language: str) -> dict[str, list[str]]:
+        """Premises with what they entail."""
+        examples = self.nli[language]
+        assert examples.targets is not None
+        found: dict[str, list[str]] = {}
+        right = examples.labels.index("entailment")
+        for a, b, label in zip(examples.columns["a"], examples.columns["b"], examples.targets, strict=True):
+            if label == right:
+                found.setdefault(a.strip(), []).append(b.strip())
+        return found
+
+
+class _Reader:
+    """Reads sets of the folder, and remembers how many rows each has."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.rows: dict[str, int] = {}
+
+    def __call__(self, name: str, split: str = "train") -> Examples:
+        found = load_dataset(name, split, self.data)
+        self.rows[found.name] = len(found)
+        return found
 
 
 def read_material(data: Path, plan: BiPlan, *, seed: int = 0) -> Material:
     """Read everything, from the folder of the public sets."""
     known = _evaluated(data)
+    read = _Reader(data)
     taken = _translations(data, plan)
+    read.rows[f"{DATASETS['parallel'].title} train"] = sum(len(one.examples) for one in taken)
+    taken = [replace(one, examples=_unknown(one.examples, known)) for one in taken]
     translations = _some(join([one.examples.take(one.rows(seed)) for one in taken], name="translations"), plan)
-    klue = load_dataset("klue-sts", "train", data)
+    klue = read("klue-sts")
     held = min(plan.selection_rows, len(klue) // 4)
     klue, slice_ = klue.split(held / len(klue), seed=1)  # the same slice whatever the seed
-    korsts, stsb = load_dataset("korsts", "train", data), load_dataset("stsb", "train", data)
-    sts = {"korsts": korsts, "klue-sts": klue, "stsb": stsb}
-    crossed = _crossed(korsts, stsb)
+    sts = {"korsts": read("korsts"), "klue-sts": klue, "stsb": read("stsb")}
+    crossed = _crossed(sts["korsts"], sts["stsb"])
     if crossed is not None:
         sts["korsts-stsb"] = crossed
-    nli_ko = _some(load_dataset("klue-nli", "train", data), plan)
-    nli_en = _some(join([load_dataset(name, split, data) for name, split in NLI_EN], name="nli-en"), plan)
-    plain, removed = _plain(data, plan, known, nli_ko, seed)
-    rows = {one.name: len(one) for one in (*(one.examples for one in taken), *sts.values(), nli_ko, nli_en)}
+    nli_ko = _some(read("klue-nli"), plan)
+    nli_en = _some(join([read(name, split) for name, split in NLI_EN], name="nli-en"), plan)
+    questions = _unknown(question_parts(read("question-pair"))[0], known)
+    plain, removed = _plain(read, plan, known, [nli_ko, *sts.values(), questions], seed=seed)
     return Material(
         translations=translations,
         plain=plain,
         nli={"ko": replace(nli_ko, name="nli-ko"), "en": nli_en},
         sts=sts,
-        questions=_same_questions(load_dataset("question-pair", "train", data)),
+        questions=_same_questions(questions),
         selection=(
             load_dataset("korsts", "dev", data),
             replace(slice_, name="KLUE-STS slice"),
             load_dataset("stsb", "dev", data),
         ),
         removed=removed,
-        rows=rows | {"plain": len(plain)},
+        rows=read.rows,
+        other={
+            en: ko
+            for one in taken
+            if one.name in plan.pool_sources
+            for en, ko in zip(*one.examples.columns.values(), strict=True)
+        },
         every=round(1 / plan.rows),
     )
+
+
+def _unknown(examples: Examples, known: set[str]) -> Examples:
+    """Rows none of whose texts stands in an evaluation set."""
+    rows = list(zip(*examples.columns.values(), strict=True))
+    return examples.take([row for row, texts in enumerate(rows) if not any(normalise(text) in known for text in texts)])
 
 
 def _some(examples: Examples, plan: BiPlan) -> Examples:
@@ -115,8 +186,11 @@ def _some(examples: Examples, plan: BiPlan) -> Examples:
 def _evaluated(data: Path) -> set[str]:
     found: set[str] = set()
     for name, split in EVALUATED:
-        with contextlib.suppress(DataError):  # a set that is not there cannot be measured on either
-            found.update(map(normalise, load_dataset(name, split, data).texts()))
+        try:
+            find_files(name, split, data)
+        except DataError:
+            continue  # a set that is not there cannot be measured on either; one that cannot be read is an error
+        found.update(map(normalise, load_dataset(name, split, data).texts()))
     return found
 
 
@@ -155,19 +229,15 @@ def _same_questions(examples: Examples) -> Examples:
     return Examples("questions", "pairs", {"anchor": [a for a, _ in rows], "positive": [b for _, b in rows]})
 
 
-def _plain(data: Path, plan: BiPlan, known: set[str], nli: Examples, seed: int) -> tuple[list[str], int]:
+def _plain(
+    read: _Reader, plan: BiPlan, known: set[str], sets: Sequence[Examples], *, seed: int
+) -> tuple[list[str], int]:
     """Korean sentences without a translation, each once, and how many were taken out."""
-    reviews = load_dataset("nsmc-reviews", "train", data).columns["text"]
+    reviews = read("nsmc-reviews").columns["text"]
     chosen = np.random.default_rng(seed).permutation(len(reviews))[: plan.reviews]
-    sets: list[Iterable[str]] = [nli.texts(), load_dataset("klue-sts", "train", data).texts()]
-    sets += [load_dataset(name, "train", data).texts() for name in ("korsts", "ynat", "chatbot", "question-pair")]
-    sets.append(reviews[row] for row in np.sort(chosen).tolist())
-    found = dict.fromkeys(text.strip() for texts in sets for text in texts if 4 <= len(text.strip()) <= _LONGEST)
+    read.rows[f"{DATASETS['nsmc-reviews'].title} train"] = len(chosen)
+    texts = chain.from_iterable(one.texts() for one in (*sets, read("ynat"), read("chatbot")))
+    every = (text.strip() for text in chain(texts, (reviews[row] for row in np.sort(chosen).tolist())))
+    found = dict.fromkeys(text for text in every if 4 <= len(text) <= _LONGEST and _HANGUL.search(text))
     kept = [text for text in found if normalise(text) not in known]
     return kept[:: round(1 / plan.rows)], len(found) - len(kept)
-
-
-def licences() -> dict[str, str]:
-    """The terms of every set that the models learn from."""
-    used = ("parallel", "korsts", "klue-sts", "stsb", "klue-nli", "snli", "mnli", "ynat", "chatbot", "question-pair")
-    return {DATASETS[name].title: DATASETS[name].licence for name in used} | {"NSMC reviews": "CC0"}

@@ -41,7 +41,7 @@ from munjang.evaluation.scores import Model, cross_encoder
 from munjang.evaluation.suites import capped, fewer_queries
 from munjang.inputs import Progress
 from munjang.recipes.bundled.calibrating import parakqc_parts
-from munjang.recipes.bundled.overlap import find_overlaps, read_training, unseen_trials
+from munjang.recipes.bundled.overlap import find_overlaps, read_training, training_names, unseen_trials
 from munjang.recipes.record import model_facts, versions
 from munjang.recipes.reproduce.running import machine
 
@@ -51,6 +51,10 @@ _YEARS = tuple(f"STS{year} test" for year in range(12, 17))
 _SHOTS = 10  # examples a class of Banking77
 _DRAWS = 1000
 _QUICK_DOCUMENTS = 6  # a query, for a first look
+TWO_STAGE = {
+    "KorQuAD dev two-stage": ("korquad", "dev", "recall@1"),
+    "NFCorpus test two-stage": ("nfcorpus", "test", "ndcg@10"),
+}
 
 Say = Callable[[str], None]
 
@@ -120,8 +124,16 @@ def build_trials(measuring: Measuring) -> Suite:
     years = [trial for trial in trials if trial.name in _YEARS]
     if len(years) == len(_YEARS):
         trials.append(_mean(years, measuring))
+    _check_names(measuring.only, [*(trial.name for trial in trials), *absent, *TWO_STAGE])
     wanted = [trial for trial in trials if not measuring.only or trial.name in measuring.only]
     return Suite(tuple(wanted), absent)
+
+
+def _check_names(asked: Sequence[str], known: Sequence[str]) -> None:
+    """A name that is no set's would be measured on nothing, in silence."""
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise InputError(f"there is no set {', '.join(map(repr, unknown))}; the sets are {', '.join(known)}")
 
 
 def two_stage_trials(measuring: Measuring) -> list[Trial]:
@@ -130,7 +142,7 @@ def two_stage_trials(measuring: Measuring) -> list[Trial]:
     if reranker is None:
         return []
     found = []
-    for name, split, main in (("korquad", "dev", "recall@1"), ("nfcorpus", "test", "ndcg@10")):
+    for name, split, main in TWO_STAGE.values():
         with contextlib.suppress(DataError):  # named as absent by the suite already
             retrieval, notes = fewer_queries(load_retrieval(name, split, measuring.data), measuring.quick)
             retrieval, more = smaller_corpus(retrieval, measuring.quick)
@@ -158,7 +170,7 @@ def _measure_one(subject: Subject, suite: Suite, measuring: Measuring, results: 
         say(f"{subject.name}: comparing the sets with its training text")
         overlaps = find_overlaps(trials, read_training(subject.trained_on, measuring.data))
         shared = {name: one.to_dict() for name, one in overlaps.items() if len(one.normalised)}
-        results.about(identity, {"overlap": shared, "trained on": list(subject.trained_on)})
+        results.about(identity, {"overlap": shared, "trained on": training_names(subject.trained_on)})
         trials += unseen_trials(trials, overlaps)
     score_model(subject.name, model, trials, results=results, tell=say)
 

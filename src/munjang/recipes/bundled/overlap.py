@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from munjang.data import DATASETS, Examples, Retrieval, join, leakage, load_dataset, read_texts, without
+from munjang.data.datasets import find_files
 from munjang.errors import DataError, InputError
 from munjang.evaluation import ProbeEvaluator, RetrievalEvaluator, StsMeanEvaluator, Trial, TwoStageEvaluator
 from munjang.evaluation.metrics.arrays import Array
@@ -88,9 +89,18 @@ def read_training(names: Sequence[str], data: str | Path) -> Iterator[Examples]:
 
     A making.json stands for the sets that it names. Everything is looked for before anything is read.
     """
-    wanted = [part for name in names for part in (_of_making(Path(name)) if name.endswith("making.json") else [name])]
-    readers = [_reader(name, data) for name in dict.fromkeys(wanted)]
+    readers = [_reader(name, data) for name in _every_set(names)]
     return (read() for read in readers)
+
+
+def training_names(names: Sequence[str]) -> list[str]:
+    """The same sets for people elsewhere: a public set as it was named, a file by its name without its folder."""
+    return [name if name.partition(":")[0] in DATASETS else Path(name).name for name in _every_set(names)]
+
+
+def _every_set(names: Sequence[str]) -> list[str]:
+    wanted = [part for name in names for part in (_of_making(Path(name)) if name.endswith("making.json") else [name])]
+    return list(dict.fromkeys(wanted))
 
 
 def _of_making(path: Path) -> list[str]:
@@ -108,6 +118,7 @@ def _reader(name: str, data: str | Path) -> Callable[[], Examples]:
     if known in DATASETS:
         if split not in DATASETS[known].splits:
             raise InputError(f"{name}: expected {known}:SPLIT, with a split of {', '.join(DATASETS[known].splits)}")
+        find_files(known, split, data)
         return lambda: load_dataset(known, split, data)
     path = next((one for one in (Path(name), Path(data) / name) if one.is_file()), None)
     if path is None:

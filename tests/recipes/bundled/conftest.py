@@ -1,0 +1,64 @@
+"""One making of both models on small data, which several tests look at: they copy what they change."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from munjang.errors import TruncationWarning
+from munjang.recipes.bundled import reranker
+from munjang.recipes.bundled.making import BiMade
+from munjang.recipes.bundled.reranker import RerankMade
+from recipes.bundled.whole_data import data_folder
+from recipes.bundled.whole_run import easy_negatives, make, options, rerank
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A finished run and what it was made of."""
+
+    folder: Path
+    data: Path
+    tiny: Path
+    made: BiMade
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One thread, because the last bits of sums depend on their number; texts may be cut."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    with alone():
+        yield
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Whole:
+    """The bi-encoder, made."""
+    place = tmp_path_factory.mktemp("whole")
+    data = data_folder(place / "data")
+    with alone():
+        return Whole(place / "run", data, tiny, make(place / "run", tiny, data))
+
+
+@pytest.fixture(scope="session")
+def reranked(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RerankMade]:
+    """The reranker, made out of it: its run folder, and what came out."""
+    folder = tmp_path_factory.mktemp("rerank") / "run"
+    with alone(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reranker, "find_negatives", easy_negatives)
+        return folder, rerank(folder, options(whole.folder, whole.tiny, whole.data))

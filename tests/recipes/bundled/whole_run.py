@@ -1,0 +1,110 @@
+"""The making of both models in a few steps on small data: a second teacher of our own, tiny plans, and the calls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from munjang.bi_encoder import BiEncoder
+from munjang.recipes.bundled.making import BiMade, make_bi
+from munjang.recipes.bundled.passages import Questions
+from munjang.recipes.bundled.reranker import RerankMade, RerankOptions, make_reranker
+from munjang.recipes.bundled.settings import BiPlan, Part, RerankPlan, Schedule
+from munjang.recipes.bundled.teaching import MakeOptions
+from recipes.bundled.whole_data import DOES, WHERE, WHO
+
+BI_STAGES = (
+    "student", "second", "passages", "tuned", "targets", "distil", "multi", "pairs", "labeller-1-nli",
+    "labeller-1-silver", "labeller-1-sts", "labeller-2-nli", "labeller-2-silver", "labeller-2-sts", "labels", "final",
+    "finish",
+)  # fmt: skip
+RERANK_STAGES = ("negatives", "main", "finish")
+
+
+class Second:
+    """No model of ours: a text is the mean of what its words mean, the same in both languages."""
+
+    def __init__(self, seed: int = 0, *, fails: bool = False) -> None:
+        self.dimension, self.fails = 6, fails
+        self.fingerprint = f"second {seed}"
+        random = np.random.default_rng(seed)
+        self.meaning: dict[str, np.ndarray] = {}
+        for english, korean in (*WHO, *WHERE, *DOES):
+            vector = random.normal(size=6)
+            for word in (*english.split(), *korean.split()):
+                self.meaning.setdefault(word, vector)
+        self.other = random.normal(size=6)
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        assert not self.fails, "nothing may be encoded"
+        words = [re.findall(r"[\w']+", text) for text in texts]
+        rows = [[self.meaning.get(word, 0.1 * self.other) for word in found] or [self.other] for found in words]
+        return np.stack([np.mean(row, axis=0) for row in rows])
+
+
+def bi_plan(**changes: object) -> BiPlan:
+    """Every stage in a few steps: those of many parts in enough to meet each."""
+    quick, labeller = Schedule(2, 1e-3, 2e-3), Schedule(4, 3e-3, head_rate=3e-2)
+    small = BiPlan(
+        vocabulary=260,
+        max_length=64,
+        train_length=48,
+        selection_rows=10,
+        tuned=Schedule(4, 1e-3),
+        tuned_parts={"nli": Part(0.4, 8), "sts": Part(0.3, 8), "kept": Part(0.3, 8)},
+        warm_up_parts={"plain": Part(0.5, 8), "translations": Part(0.5, 8)},
+        distil=replace(quick, steps=4),
+        distil_parts={name: replace(part, batch_size=8) for name, part in BiPlan().distil_parts.items()},
+        multi=replace(quick, steps=7),
+        multi_parts={name: replace(part, batch_size=8) for name, part in BiPlan().multi_parts.items()},
+        final=replace(quick, steps=9),
+        final_parts={name: replace(part, batch_size=8) for name, part in BiPlan().final_parts.items()},
+        labeller_nli=labeller,
+        labeller_silver=labeller,
+        labeller_sts=labeller,
+        labeller_batch=8,
+        cosine_weight=0.01,  # cross-encoders that learned so little hardly differ from pair to pair
+        passages=120,
+        held_questions=30,
+        pool_neighbours=2,
+    )
+    return replace(small, **changes)  # type: ignore[arg-type]
+
+
+def rerank_plan(**changes: object) -> RerankPlan:
+    """As many steps as it takes to tell `easy_negatives`."""
+    small = RerankPlan(
+        max_length=64,
+        train_length=64,
+        negatives=3,
+        main=Schedule(20, 3e-3, head_rate=3e-3),
+        main_parts={"silver": Part(0.2, 8), "sts": Part(0.1, 8), "passages": Part(0.7, 16)},
+    )
+    return replace(small, **changes)  # type: ignore[arg-type]
+
+
+def options(folder: Path, tiny: Path, data: Path, **changes: object) -> MakeOptions:
+    given = {"second": Second(), "plan": bi_plan(), "device": "cpu"} | changes
+    return MakeOptions(data=data, folder=folder, teacher=tiny, **given)  # type: ignore[arg-type]
+
+
+def make(folder: Path, tiny: Path, data: Path, **changes: object) -> BiMade:
+    return make_bi(options(folder, tiny, data, **changes))
+
+
+def rerank(folder: Path, bi: MakeOptions, **changes: object) -> RerankMade:
+    return make_reranker(RerankOptions(bi, folder, rerank_plan(**changes)))
+
+
+def easy_negatives(model: BiEncoder, questions: Questions, count: int, seed: int) -> np.ndarray:
+    """The same few passages for every question: what a tiny model learns to tell in seconds."""
+    last = len(questions.passages) - 1
+    return np.tile(last - np.arange(count), (len(questions.queries), 1))
+
+
+def skipped(made: BiMade | RerankMade) -> list[str]:
+    stages = made.stages.values() if isinstance(made, BiMade) else made.stages
+    return [one.name for one in stages if one.skipped]
