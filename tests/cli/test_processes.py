@@ -98,7 +98,13 @@ def test_ctrl_c_keeps_what_is_done(environment: dict[str, str], tmp_path: Path) 
     count = 40_000
     path.write_text("".join(f"no {number}\n" for number in range(count)))
     command = ["encode", str(path), "-o", str(out)]
-    with subprocess.Popen([*COMMAND, *command], stderr=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        [*COMMAND, *command],
+        stderr=subprocess.PIPE,
+        env=environment,
+        # Tests that a shell runs in the background ignore Ctrl-C, and their children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stderr is not None
         wait_for_rows(tmp_path, process)
         process.send_signal(signal.SIGINT)
