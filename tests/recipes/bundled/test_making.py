@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,16 @@ import pytest
 
 import munjang
 from munjang.bi_encoder import BiEncoder
-from munjang.data import DATASETS
+from munjang.data import DATASETS, Examples
 from munjang.data.normalise import normalise
 from munjang.errors import DataError, InputError, ModelNotFoundError
 from munjang.recipes.bundled.calibrating import calibrate_bi
 from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.facts import read_making
-from munjang.recipes.bundled.making import BiMade, read_silver
+from munjang.recipes.bundled.making import BiMade, _Making, read_silver
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.results import read_results
-from munjang.recipes.bundled.settings import Part, Schedule
+from munjang.recipes.bundled.settings import BiPlan, Part, Schedule
 from munjang.recipes.bundled.silver import known_pairs
 from munjang.recipes.bundled.teaching import question_pairs, read_passages
 from munjang.training.run import data_hash
@@ -201,7 +203,8 @@ def test_silver_pairs_hold_none_that_is_known(whole: Whole) -> None:
     pool = material.pool()
     folder = whole.made.stages["pairs"].folder
     pairs, cosines = np.load(folder / "pairs.npy"), np.load(folder / "cosines.npy")
-    known = known_pairs([*material.selection, *material.sts.values()])
+    assert {one.name for one in material.evaluation} >= {"KorSTS test", "KLUE-STS dev", "STSb test"}
+    known = known_pairs([*material.selection, *material.sts.values(), *material.evaluation])
     keys = [tuple(sorted((normalise(pool[a]), normalise(pool[b])))) for a, b in pairs.tolist()]
     assert not set(keys) & known
     assert all(a != b for a, b in keys)
@@ -392,3 +395,34 @@ def test_a_scale_makes_the_same_run_smaller(whole: Whole, tmp_path: Path) -> Non
     before, after = (one.stages["targets"].facts["translations"] for one in (whole.made, made))
     assert after == -(-before // 2)
     assert made.stages["pairs"].facts["sentences"] < 0.6 * whole.made.stages["pairs"].facts["sentences"]
+
+
+def test_a_pair_of_an_evaluation_set_is_no_silver_pair_though_both_sentences_are_known(tmp_path: Path) -> None:
+    texts = [f"{number}번째 문장이다." for number in range(6)]
+
+    def scored(name: str, a: int, b: int) -> Examples:
+        return Examples(name, "scored", {"a": [texts[a]], "b": [texts[b]]}, np.array([0.5], np.float32))
+
+    class Model:
+        device = "cpu"
+
+        def encode(self, some: list[str], **_: object) -> np.ndarray:
+            return np.random.default_rng(0).standard_normal((len(some), 4)).astype(np.float32)
+
+    material = SimpleNamespace(
+        pool=lambda: texts,
+        sts={"gold": scored("gold", 0, 1)},
+        selection=(scored("dev", 2, 3),),
+        evaluation=(scored("test", 5, 4),),
+        scored=lambda: scored("gold", 0, 1),
+    )
+    shop = SimpleNamespace(
+        bi=lambda done, length: Model(),
+        seed=0,
+        stages=SimpleNamespace(run=lambda name, inputs, make: make(tmp_path)),
+    )
+    plan = replace(BiPlan(), pool_neighbours=5, random_pairs=0.0)
+    _Making(SimpleNamespace(plan=plan, material=material, shop=shop)).pairs(SimpleNamespace(digest="multi"))
+    found = {tuple(pair) for pair in np.load(tmp_path / "pairs.npy").tolist()}
+    every = {(a, b) for a in range(6) for b in range(a + 1, 6)}
+    assert every - found == {(0, 1), (2, 3), (4, 5)}

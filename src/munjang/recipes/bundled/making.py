@@ -137,7 +137,7 @@ class _Making:
             vectors = model.encode(pool, normalize=True)
             near = neighbours_of(vectors, plan.pool_neighbours, device=str(model.device))
             pairs = silver_pairs(near, random_share=plan.random_pairs, seed=self.shop.seed)
-            known = known_pairs([*material.sts.values(), *material.selection])
+            known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
             pairs = without_known(pool, pairs, known)
             cosines = np.asarray(pairwise_similarity(vectors[pairs[:, 0]], vectors[pairs[:, 1]]), np.float32)
             labels = Labeller(model, [], material.scored(), cosine_weight=1.0).scale(cosines)
@@ -146,6 +146,7 @@ class _Making:
 
         inputs = {"model": multi.digest, "pool": hash_texts(pool), "neighbours": plan.pool_neighbours}
         inputs |= {"random": plan.random_pairs, "length": plan.train_length, "seed": self.shop.seed}
+        inputs |= {"evaluation": [data_hash(one) for one in material.evaluation]}
         return self.shop.stages.run("pairs", inputs, make)
 
     def silver(self, pairs: Done, labels: Done) -> Examples:

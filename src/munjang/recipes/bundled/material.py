@@ -43,6 +43,13 @@ EVALUATED = (
     ("ynat", "test"),
     ("nsmc", "test"),
 )
+# Whose pairs are never labelled by a model to be learned from.
+SCORED = (
+    ("korsts", "test"),
+    ("klue-sts", "dev"),
+    ("stsb", "test"),
+    *((f"sts{year}", "test") for year in range(12, 17)),
+)
 _LONGEST = 400  # characters of a plain sentence
 _HANGUL = re.compile(r"[가-힣]")
 
@@ -57,6 +64,7 @@ class Material:
     sts: Mapping[str, Examples]  # scored; 'korsts-stsb' crosses the languages
     questions: Examples  # pairs of questions that ask the same
     selection: tuple[Examples, ...]  # scored: these choose
+    evaluation: tuple[Examples, ...]  # scored: their pairs are never silver ones; nothing else is taken of them
     removed: int  # plain sentences that an evaluation set has too
     rows: Mapping[str, int]  # of every set, for the card
     other: Mapping[str, str]  # English -> Korean: sentences of the pool that are there in both languages
@@ -160,6 +168,7 @@ def read_material(data: Path, plan: BiPlan, *, seed: int = 0) -> Material:
             replace(slice_, name="KLUE-STS slice"),
             load_dataset("stsb", "dev", data),
         ),
+        evaluation=tuple(load_dataset(name, split, data) for name, split in SCORED if _is_there(name, split, data)),
         removed=removed,
         rows=read.rows,
         other={
@@ -186,12 +195,18 @@ def _some(examples: Examples, plan: BiPlan) -> Examples:
 def _evaluated(data: Path) -> set[str]:
     found: set[str] = set()
     for name, split in EVALUATED:
-        try:
-            find_files(name, split, data)
-        except DataError:
-            continue  # a set that is not there cannot be measured on either; one that cannot be read is an error
-        found.update(map(normalise, load_dataset(name, split, data).texts()))
+        if _is_there(name, split, data):
+            found.update(map(normalise, load_dataset(name, split, data).texts()))
     return found
+
+
+def _is_there(name: str, split: str, data: Path) -> bool:
+    """A set that is not there cannot be measured on either; one that cannot be read is an error."""
+    try:
+        find_files(name, split, data)
+    except DataError:
+        return False
+    return True
 
 
 def _translations(data: Path, plan: BiPlan) -> list[Taken]:

@@ -145,8 +145,13 @@ class _Making:
             "parts": described(parts),
             "length": length,
         }
-        begin = lambda: self.shop.cross(begun.folder / "model", length)  # noqa: E731
-        return self.shop.trained("main", begin, tasks, schedule=plan.main, inputs=inputs)
+        return self.shop.trained(
+            "main",
+            lambda: self.shop.cross(begun.folder / "model", length),
+            tasks,
+            schedule=plan.main,
+            inputs=inputs,
+        )
 
     def silver(self) -> Examples:
         pairs, labels = self.bi.stages["pairs"], self.bi.stages["labels"]

@@ -2,8 +2,8 @@
 
 Pairs are each sentence with its nearest others, and some random ones, so that labels cover the whole range. A label is
 the weighted mean of cross-encoders, every second of which reads a pair the other way round, and of the bi-encoder's
-cosine on the scale of the labels (`augmenting.blending`): each errs elsewhere. Pairs that stand in a selection set, or
-are labelled already, are left out.
+cosine on the scale of the labels (`augmenting.blending`): each errs elsewhere. Pairs that stand in a selection or
+evaluation set, or are labelled already, are left out.
 """
 
 from __future__ import annotations

@@ -197,8 +197,14 @@ class Teaching:
 
         inputs = self.of("translations", "plain") | {"student": student.digest}
         inputs |= {"parts": described(parts), "length": plan.train_length}
-        begin = lambda: self.shop.bi(student, plan.train_length)  # noqa: E731
-        return self.shop.trained("warm-up", begin, tasks, schedule=plan.warm_up, inputs=inputs, select=False)
+        return self.shop.trained(
+            "warm-up",
+            lambda: self.shop.bi(student, plan.train_length),
+            tasks,
+            schedule=plan.warm_up,
+            inputs=inputs,
+            select=False,
+        )
 
     def distil(self, begun: Done, taught: Taught) -> Done:
         plan, material, parts = self.plan, self.material, self.plan.distil_parts
@@ -217,9 +223,12 @@ class Teaching:
             ]
 
         inputs = {"student": begun.digest, **taught.digests, "parts": described(parts), "losses": self.losses}
-        begin = lambda: self.shop.bi(begun, plan.max_length)  # noqa: E731
         return self.shop.trained(
-            "distil", begin, tasks, schedule=plan.distil, inputs=inputs | {"length": plan.max_length}
+            "distil",
+            lambda: self.shop.bi(begun, plan.max_length),
+            tasks,
+            schedule=plan.distil,
+            inputs=inputs | {"length": plan.max_length},
         )
 
     @property
