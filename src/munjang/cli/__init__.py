@@ -19,22 +19,31 @@ from typing import TextIO
 
 from munjang.cli import (
     augment,
+    classify,
+    cluster,
     distill,
     encode,
     evaluate,
     export,
+    index,
     info,
+    keywords,
+    mine,
     negatives,
+    recommend,
     report,
     reproduce,
     score,
+    search,
     similarity,
+    topics,
     train,
 )
+from munjang.cli import map as text_map
 from munjang.cli.progress import Reporter
 from munjang.errors import MunjangError, MunjangWarning
 
-_DESCRIPTION = "Sentence-BERT, whole: encode, compare, score, train, evaluate. Korean first, English beside it."
+_DESCRIPTION = "Sentence-BERT, whole: encode, search, cluster, train, evaluate. Korean first, English beside it."
 _EXAMPLES = """\
 examples:
   munjang encode corpus.txt --model MODEL --output corpus.npy
@@ -43,6 +52,10 @@ examples:
   munjang similarity --text "비가 온다" --text "It is raining"
   munjang similarity queries.txt corpus.txt --top 5
   munjang score --query "환불은 어떻게 하나요?" --documents faq.txt --model RERANKER
+  munjang index create my-index faq.csv --column question && munjang search my-index "환불은 어떻게 하나요?" --rerank
+  munjang cluster reviews.txt
+  munjang mine questions.txt --output pairs.csv
+  munjang map corpus.txt --output map.html
   munjang train sts --model MODEL --train korsts --dev korsts --test korsts --data DIR --output runs/sts
   munjang train chain nli,sts --model MODEL --train nli=klue-nli --train sts=klue-sts --data DIR --output runs/chain
   munjang augment --model MODEL --gold few.tsv --domain sentences.txt --dev dev.tsv --output runs/augmented
@@ -94,8 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     used = (encode, similarity, score, evaluate, export, info)
+    found = (index, search, cluster, mine, classify, keywords, topics, recommend, text_map)
     made = (train, augment, distill, negatives, report, reproduce)
-    for command in (*used, *made):
+    for command in (*used, *found, *made):
         command.add(commands, common)
     return parser
 

@@ -1,0 +1,56 @@
+"""What `munjang index` says about itself: what every action does, and examples."""
+
+from __future__ import annotations
+
+ACTIONS = {
+    "create": "make an index of files of documents",
+    "add": "add documents; one whose id is there is replaced",
+    "delete": "take documents out, by id",
+    "get": "show documents, by id",
+    "info": "what lies in an index",
+    "verify": "check that everything in an index is whole",
+    "compact": "give back the room of what was deleted, and build the fast structures anew",
+    "export": "write documents, passages and vectors to a Parquet file",
+    "import": "make an index from an exported Parquet file, without encoding again",
+}
+DESCRIPTION = "An index is a folder of documents, their vectors and their keywords; `munjang search` searches it."
+EXAMPLES = """\
+examples:
+  munjang index create my-index faq.csv --column question    every other column is metadata to filter by
+  munjang index add my-index more.jsonl                      rows with a known id replace the document
+  munjang index delete my-index faq-17 faq-18
+  munjang index info my-index
+  munjang search my-index "환불은 어떻게 하나요?" --rerank
+
+`munjang index ACTION --help` explains an action.
+"""
+READ_EXAMPLES = """\
+examples:
+  munjang index {action} my-index faq.csv                     texts in the column text, ids in id, if it is there
+  munjang index {action} my-index news.csv --column 본문 --id-column 번호 --metadata 분류,날짜
+  munjang index {action} my-index notes/ --whole-files        every .txt and .md is a document, its name the id
+  zcat posts.jsonl.gz | munjang index {action} my-index - --format jsonl
+
+Everything is read once before the work begins: a broken row is named by its line, and nothing is added.
+{kept}
+Columns of a csv or tsv that hold nothing but numbers are kept as numbers (year>=2020), unless --as-text names them.
+"""
+CREATED = "Interrupted with Ctrl-C, the command leaves no index; killed, at most an empty one."
+ADDED = "Interrupted with Ctrl-C or killed, the index stays as it was."
+DELETE_EXAMPLES = """\
+examples:
+  munjang index delete my-index faq-17 faq-18
+  cut -f 1 withdrawn.tsv | munjang index delete my-index - --missing-ok
+
+All of them are deleted or, where an id is not there, none.
+"""
+GET_EXAMPLES = """\
+examples:
+  munjang index get my-index faq-17
+  munjang index get my-index faq-17 faq-18 --json | jq .metadata
+"""
+TRANSFER_EXAMPLES = """\
+examples:
+  munjang index export my-index my-index.parquet
+  munjang index import copy my-index.parquet
+"""
