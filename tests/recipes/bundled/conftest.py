@@ -1,8 +1,9 @@
-"""One making of both models on small data, which several tests look at: they copy what they change."""
+"""One making of both models on small data, and one with a larger model; tests copy what they change."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,6 +54,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Whole:
     data = data_folder(place / "data")
     with alone():
         return Whole(place / "run", data, tiny, make(place / "run", tiny, data))
+
+
+@pytest.fixture(scope="session")
+def with_larger(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """The same run gone on with, now that a larger English model labels: here the teacher itself."""
+    folder = tmp_path_factory.mktemp("larger") / "run"
+    shutil.copytree(whole.folder, folder)
+    with alone():
+        return Whole(folder, whole.data, whole.tiny, make(folder, whole.tiny, whole.data, larger=whole.tiny))
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,9 @@ from munjang.errors import DataError, InputError, ModelNotFoundError
 from munjang.recipes.bundled.calibrating import calibrate_bi
 from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.facts import read_making
-from munjang.recipes.bundled.making import BiMade, _Making, read_silver
+from munjang.recipes.bundled.foreign_words import foreign_texts, whole_words
+from munjang.recipes.bundled.labelling import Labelling, read_silver
+from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.results import read_results
 from munjang.recipes.bundled.settings import BiPlan, Part, Schedule
@@ -102,7 +104,7 @@ def test_stages_train_on_their_parts(whole: Whole) -> None:
         assert told == parts, stage
     named = {task["name"]: task["objective"] for task in config_of(whole.made, "final")["tasks"]}
     assert named["silver"] == named["sts"] == "CoSent"
-    assert named["translations"] == named["long"] == "Distil"
+    assert named["translations"] == named["long"] == named["words"] == "Distil"
     assert named["passages"] == named["nli-ko"] == "Ranking"
     assert inputs_of(whole.made, "final")["begun"] == whole.made.stages["distil"].digest, "not from `multi`"
     assert [config_of(whole.made, stage)["settings"]["seed"] for stage in ("final", *SILVER[::2])] == [0, 1, 2]
@@ -137,10 +139,43 @@ def test_targets_are_the_tuned_teachers_vectors(whole: Whole) -> None:
     folder = whole.made.stages["targets"].folder
     tuned = BiEncoder.load(whole.made.stages["tuned"].folder / "model", device="cpu", max_length=64)
     long = [english for english, _ in read_passages(whole.made.stages["passages"]).twins()]
-    for name, texts in (("translations", material.translations.columns["anchor"]), ("long", long)):
+    every = (("translations", material.translations.columns["anchor"]), ("long", long), ("foreign", rare_texts(whole)))
+    for name, texts in every:
         found = np.load(folder / f"{name}.npy")
         assert found.dtype == np.float16
         assert np.allclose(found, tuned.encode(texts, normalize=True), atol=2e-3), name
+        assert whole.made.stages["targets"].facts[name] == len(texts)
+
+
+# --- rare words ------------------------------------------------------------------------------------------------------
+
+
+def rare_texts(whole: Whole, *, count: int = 40, seed: int = 0) -> list[str]:
+    """What a run puts together: of English sentences of the training text, and of the teacher's own words."""
+    material = read_material(whole.data, bi_plan())
+    frames = [*material.translations.columns["anchor"], *material.nli["en"].texts()]
+    words = whole_words(BiEncoder.load(whole.tiny, device="cpu").tokenizer)
+    return foreign_texts(frames, words, count=count, seed=seed)
+
+
+def test_rare_words_are_learned_from_the_tuned_teacher(whole: Whole) -> None:
+    texts = rare_texts(whole)
+    assert len(texts) == 40
+    vectors = np.load(whole.made.stages["targets"].folder / "foreign.npy")
+    wanted = data_hash(Examples("words", "taught", {"text": texts}, vectors))
+    for stage in ("distil", "multi", "final"):
+        words = next(task for task in config_of(whole.made, stage)["tasks"] if task["name"] == "words")
+        assert (words["rows"], words["data"], words["objective"]) == (40, wanted, "Distil"), stage
+
+
+def test_the_teacher_is_to_think_of_rare_words_as_before(whole: Whole) -> None:
+    """What is kept while it is tuned: its own vectors, before, of passages and of texts with rare words."""
+    before = BiEncoder.load(whole.tiny, device="cpu", max_length=64)
+    passages = [english for english, _ in read_passages(whole.made.stages["passages"]).twins()]
+    texts = [*passages, *rare_texts(whole)]
+    kept = next(task for task in config_of(whole.made, "tuned")["tasks"] if task["name"] == "kept")
+    wanted = Examples("kept", "taught", {"text": texts}, before.encode(texts, normalize=True))
+    assert (kept["rows"], kept["data"]) == (len(texts), data_hash(wanted))
 
 
 # --- passages --------------------------------------------------------------------------------------------------------
@@ -192,7 +227,8 @@ def test_held_questions_stand_apart(whole: Whole) -> None:
         assert (passages["rows"], passages["data"]) == (len(rest.queries), data_hash(question_pairs(rest)))
     for name in ("tuned", "distil", "multi", "final"):
         taught = [task for task in config_of(whole.made, name)["tasks"] if task["name"] in ("kept", "long")]
-        assert [task["rows"] for task in taught] == [len(rest.twins())], name
+        rare = 40 if name == "tuned" else 0  # texts with rare words, which are kept beside the passages
+        assert [task["rows"] for task in taught] == [len(rest.twins()) + rare], name
 
 
 # --- silver ----------------------------------------------------------------------------------------------------------
@@ -217,7 +253,7 @@ def test_silver_pairs_hold_none_that_is_known(whole: Whole) -> None:
     assert 0 <= labels.min() < labels.max() <= 1
     assert not np.allclose(labels, np.load(folder / "labels.npy")), "the cross-encoders had a say"
     stages = whole.made.stages
-    silver = read_silver(pool, material.other, stages["pairs"], stages["labels"], seed=0)
+    silver = read_silver(material, stages["pairs"], stages["labels"], seed=0)
     assert silver.targets is not None
     assert np.array_equal(silver.targets, labels)
     learned = next(task for task in config_of(whole.made, "final")["tasks"] if task["name"] == "silver")
@@ -295,6 +331,7 @@ def test_the_same_call_again_does_nothing(whole: Whole) -> None:
         ({"multi": Schedule(3, 1e-3)}, LATE),
         ({"passages": 60}, ("passages", "tuned", "targets", *FROM_DISTIL)),
         ({"held_questions": 20}, ("passages", "tuned", "targets", *FROM_DISTIL)),
+        ({"foreign": 30}, ("tuned", "targets", *FROM_DISTIL)),
         ({"distil": Schedule(3, 1e-3)}, FROM_DISTIL),
         ({"cosine_weight": 0.9}, ("labels", "final", "finish")),
         ({"tuned": Schedule(3, 1e-3)}, ("tuned", "targets", *FROM_DISTIL)),
@@ -384,6 +421,9 @@ def test_wishes_that_make_no_sense(whole: Whole, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     with pytest.raises(ModelNotFoundError):
         make(tmp_path / "run", tmp_path / "no teacher", whole.data, second=nothing)
+    with pytest.raises(ModelNotFoundError):
+        make(tmp_path / "run", whole.tiny, whole.data, second=nothing, larger=tmp_path / "no larger one")
+    assert not [path for path in (tmp_path / "run").iterdir() if path.is_dir()], "said before the first stage"
     with pytest.raises(InputError, match="holds something else than a run of 'bundled bi-encoder'"):
         make(whole.tiny, whole.tiny, whole.data, second=nothing)
 
@@ -422,7 +462,8 @@ def test_a_pair_of_an_evaluation_set_is_no_silver_pair_though_both_sentences_are
         stages=SimpleNamespace(run=lambda name, inputs, make: make(tmp_path)),
     )
     plan = replace(BiPlan(), pool_neighbours=5, random_pairs=0.0)
-    _Making(SimpleNamespace(plan=plan, material=material, shop=shop)).pairs(SimpleNamespace(digest="multi"))
+    teaching = SimpleNamespace(plan=plan, material=material, shop=shop, options=SimpleNamespace(larger=None))
+    Labelling(teaching).pairs(SimpleNamespace(digest="multi"))
     found = {tuple(pair) for pair in np.load(tmp_path / "pairs.npy").tolist()}
     every = {(a, b) for a in range(6) for b in range(a + 1, 6)}
     assert every - found == {(0, 1), (2, 3), (4, 5)}

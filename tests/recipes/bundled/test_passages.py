@@ -161,6 +161,24 @@ def test_sentences_without_neighbours_are_passages_of_their_own() -> None:
     assert sorted(found.answers) == found.groups == list(range(12))
 
 
+def test_no_question_is_its_whole_passage() -> None:
+    """Of four short words often all stay: where the passage is that sentence alone, there is nothing to find."""
+    units = [Unit((f"서울{i} 낱말{i} 단어{i} 봅니다{i}",)) for i in range(300)]
+    alone = np.full((300, 1), -1)
+    found = make_questions(units, alone, count=300, seed=0)
+    assert 100 < len(found.queries) < 300
+    assert not any(query == found.passages[place] for query, place in zip(found.queries, found.answers, strict=True))
+
+
+@pytest.mark.parametrize("end", ["", ".", "?", "。"])
+def test_nor_is_it_its_passage_less_the_full_stop(end: str) -> None:
+    units = [Unit((f"서울{i} 낱말{i} 단어{i} 봅니다{i}{end}",)) for i in range(600)]
+    found = make_questions(units, np.full((600, 1), -1), count=600, seed=0)
+    assert 500 < len(found.queries) < 600
+    for query, place in zip(found.queries, found.answers, strict=True):
+        assert query.split() != found.passages[place].rstrip(".?。").split()
+
+
 def test_passages_of_translated_sentences_are_twins() -> None:
     found = made(translated(60), 60)
     assert found.groups == [place // 2 for place in range(len(found.passages))]
@@ -276,5 +294,11 @@ def test_any_text_that_is_long_enough_gives_a_question(versions: list[list[str]]
     unit = Unit(tuple(" ".join(words) for words in versions))
     found = make_questions([unit], np.full((1, 1), -1), count=1, seed=seed)
     enough = all(len(text.rstrip(".?!。").split()) >= 4 for text in unit.versions)
-    assert len(found.queries) == enough
+    random = np.random.default_rng(seed)
+    group_sentences(np.full((1, 1), -1), random)
+    random.permutation([0])
+    language = int(random.integers(len(unit.versions)))
+    words = unit.versions[language].rstrip(".?!。").split()
+    same = enough and question_of(unit, language, random).rstrip(".?!。").split() == words
+    assert len(found.queries) == (enough and not same), "but for the sentence itself"
     assert all(query.strip() for query in found.queries)

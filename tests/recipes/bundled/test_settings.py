@@ -64,9 +64,11 @@ def test_a_hundredth() -> None:
     assert small.tuned.steps == 10
     assert small.warm_up.steps == 0, "a stage that is left out stays so"
     assert small.rows == 0.01
-    assert (small.vocabulary, small.passages) == (2_000, 900)
+    assert (small.vocabulary, small.passages, small.foreign) == (2_000, 900, 600)
+    assert (small.english_nli.steps, small.english_sts.steps) == (15, 10)
+    assert scaled(RerankPlan(), 0.01).main.steps == 240
     assert small.held_questions == 100, "fewer calibrate nothing"
-    assert small.multi_parts["translations"] == Part(0.22, 26)
+    assert small.multi_parts["translations"] == Part(0.20, 26)
     assert small.multi_parts["questions"].batch_size == 6
     assert small.selection_rows == plan.selection_rows
     assert scaled(RerankPlan(), 0.01).main_parts["passages"].batch_size == 4
@@ -80,6 +82,7 @@ def test_a_share_makes_nothing_larger_and_keeps_what_it_is(share: float) -> None
         rows=0.5,
         passages=40,
         held_questions=7,
+        foreign=9,
         distil=Schedule(2, 1e-3),
         final=Schedule(1, 1e-3),
         tuned_parts={"nli": Part(0.5, 2), "sts": Part(0.5, 3)},

@@ -21,6 +21,7 @@ BI_STAGES = (
     "labeller-1-silver", "labeller-1-sts", "labeller-2-nli", "labeller-2-silver", "labeller-2-sts", "labels", "final",
     "finish",
 )  # fmt: skip
+ENGLISH = ("english-nli", "english-sts", "english")  # with a larger English model, after `pairs`
 RERANK_STAGES = ("negatives", "main", "finish")
 
 
@@ -62,12 +63,15 @@ def bi_plan(**changes: object) -> BiPlan:
         multi_parts={name: replace(part, batch_size=8) for name, part in BiPlan().multi_parts.items()},
         final=replace(quick, steps=9),
         final_parts={name: replace(part, batch_size=8) for name, part in BiPlan().final_parts.items()},
+        english_nli=labeller,
+        english_sts=labeller,
         labeller_nli=labeller,
         labeller_silver=labeller,
         labeller_sts=labeller,
         labeller_batch=8,
         cosine_weight=0.01,  # cross-encoders that learned so little hardly differ from pair to pair
         passages=120,
+        foreign=40,
         held_questions=30,
         pool_neighbours=2,
     )

@@ -111,7 +111,10 @@ def make_questions(units: Sequence[Unit], neighbours: Int64, *, count: int, seed
             made.groups.append(number)
         for place in generator.permutation([place for place in group if able[place]])[:each].tolist():
             language = int(generator.integers(languages))
-            made.queries.append(question_of(units[place], language, generator))
+            question = question_of(units[place], language, generator)
+            if _words(question) == _words(made.passages[first + language]):
+                continue  # a passage of one sentence, all of whose words were kept: a text with itself teaches nothing
+            made.queries.append(question)
             made.answers.append(first + language)
     return made
 

@@ -39,6 +39,12 @@ _USED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "chatbot": (("train",), {"en": "plain sentences", "ko": "일반 문장"}),
     "nsmc-reviews": (("train",), {"en": "plain sentences, a part of them", "ko": "일반 문장(일부)"}),
 }
+_LARGER = {
+    "name": "all-mpnet-base-v2",
+    "licence": "Apache-2.0",
+    "use": {"en": "labels English pairs", "ko": "영어 쌍에 점수를 붙임"},
+    "source": "sentence-transformers/all-mpnet-base-v2",
+}
 _TEACHERS = [
     {
         "name": "all-MiniLM-L6-v2",
@@ -63,8 +69,12 @@ def write_making(
     *,
     seed: int,
     rows: Mapping[str, int],
+    larger: bool,
 ) -> dict[str, Any]:
-    """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title."""
+    """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title.
+
+    `larger` says whether the larger English model labelled.
+    """
     cross = isinstance(model, CrossEncoder)
     done = list(stages)
     name = "munjang-rerank-ko-en" if cross else "munjang-ko-en"
@@ -73,12 +83,12 @@ def write_making(
         "name": name,
         "kind": "cross-encoder" if cross else "bi-encoder",
         "licence": LICENCE,
-        "command": _command(cross),
+        "command": _command(cross, larger),
         "seed": seed,
         "model": _described(model),
         "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
         "data": list(_data(rows)),
-        "teachers": _TEACHERS,
+        "teachers": [*_TEACHERS, _LARGER] if larger else _TEACHERS,
         "stages": [{"name": one.name, "seconds": round(one.seconds, 1), "settings": _settings(one)} for one in done],
         "selection": list(_selection(done[-1])),
         "machine": machine(model.device),
@@ -88,9 +98,10 @@ def write_making(
     return content
 
 
-def _command(cross: bool) -> str:
+def _command(cross: bool, larger: bool) -> str:
     start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
-    return f"{start} --data DIR --teacher MINILM --output runs/{'rerank-' if cross else ''}ko-en"
+    teachers = "--teacher MINILM --larger MPNET" if larger else "--teacher MINILM"
+    return f"{start} --data DIR {teachers} --output runs/{'rerank-' if cross else ''}ko-en"
 
 
 def _described(model: BiEncoder | CrossEncoder) -> dict[str, object]:

@@ -21,7 +21,8 @@ from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
 from munjang.recipes.bundled.calibrating import calibrate_reranker
-from munjang.recipes.bundled.making import BiMade, make_bi, read_silver
+from munjang.recipes.bundled.labelling import both_ways, read_silver
+from munjang.recipes.bundled.making import BiMade, make_bi
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.passages import Questions, joined
 from munjang.recipes.bundled.recording import write_making
@@ -77,7 +78,9 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         folder = finish.folder / "model"
         model = CrossEncoder.load(folder, device=given.device)
         path = options.folder / "making.json"
-        write_making(path, model, folder, stages.done, seed=given.seed, rows=material.rows)
+        write_making(
+            path, model, folder, stages.done, seed=given.seed, rows=material.rows, larger=given.larger is not None
+        )
         return RerankMade(folder, list(stages.done), dict(finish.facts))
 
 
@@ -132,7 +135,7 @@ class _Making:
         def tasks() -> list[Task]:
             return [
                 task(self.lists(negatives), objectives.CrossRanking(), parts["passages"]),
-                task(self.material.scored(), objectives.CrossScore(), parts["sts"]),
+                task(both_ways(self.material.scored()), objectives.CrossScore(), parts["sts"]),
                 task(self.silver(), objectives.CrossScore(), parts["silver"]),
             ]
 
@@ -155,7 +158,7 @@ class _Making:
 
     def silver(self) -> Examples:
         pairs, labels = self.bi.stages["pairs"], self.bi.stages["labels"]
-        return read_silver(self.material.pool(), self.material.other, pairs, labels, seed=self.shop.seed)
+        return read_silver(self.material, pairs, labels, seed=self.shop.seed)
 
     def finish(self, main: Done, negatives: Done) -> Done:
         def make(folder: Path) -> Made:

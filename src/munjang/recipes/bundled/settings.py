@@ -77,12 +77,13 @@ class BiPlan:
     )
     pool_sources: tuple[str, ...] = ("korsts-train", "tatoeba", "news-park", "jhe", "bible-web")  # no software text
     rows: float = 1.0  # share of the translations, of NLI and of plain text that is read
+    foreign: int = 60_000  # English texts with words that no other text has (`foreign_words`)
     reviews: int = 100_000  # of NSMC's plain reviews; more of them drown everything else
     selection_rows: int = 1_000  # of KLUE-STS train, kept out of training, to choose by
 
     tuned: Schedule = Schedule(1_000, 4e-5)
     tuned_parts: dict[str, Part] = field(
-        default_factory=lambda: {"nli": Part(0.45, 128), "sts": Part(0.30, 64), "kept": Part(0.25, 64)}
+        default_factory=lambda: {"nli": Part(0.35, 128), "sts": Part(0.25, 64), "kept": Part(0.40, 96)}
     )
 
     warm_up: Schedule = Schedule(0, 4e-4, 1e-3)  # no steps: left out
@@ -93,10 +94,11 @@ class BiPlan:
     distil: Schedule = Schedule(4_000, 2e-4, 6e-4)
     distil_parts: dict[str, Part] = field(
         default_factory=lambda: {
-            "translations": Part(0.50, 512),
-            "long": Part(0.12, 96),
-            "plain": Part(0.18, 1024),
-            "neighbours": Part(0.20, 256),
+            "translations": Part(0.46, 512),
+            "long": Part(0.10, 96),
+            "words": Part(0.12, 192),
+            "plain": Part(0.15, 1024),
+            "neighbours": Part(0.17, 256),
         }
     )
     cosine: float = 1.0
@@ -107,13 +109,14 @@ class BiPlan:
     multi: Schedule = Schedule(3_000, 1e-4, 2e-4)
     multi_parts: dict[str, Part] = field(
         default_factory=lambda: {
-            "nli-ko": Part(0.15, 256),
-            "nli-en": Part(0.11, 256),
-            "sts": Part(0.28, 128),
+            "nli-ko": Part(0.14, 256),
+            "nli-en": Part(0.10, 256),
+            "sts": Part(0.26, 128),
             "questions": Part(0.04, 128),
             "passages": Part(0.10, 128),
-            "translations": Part(0.22, 512),
-            "long": Part(0.10, 96),
+            "translations": Part(0.20, 512),
+            "long": Part(0.08, 96),
+            "words": Part(0.08, 192),
         }
     )
 
@@ -126,14 +129,19 @@ class BiPlan:
         default_factory=lambda: {
             "nli-ko": Part(0.09, 256),
             "nli-en": Part(0.07, 256),
-            "sts": Part(0.20, 128),
+            "sts": Part(0.18, 128),
             "questions": Part(0.03, 128),
             "passages": Part(0.09, 128),
-            "translations": Part(0.16, 512),
-            "long": Part(0.08, 96),
-            "silver": Part(0.28, 256),
+            "translations": Part(0.14, 512),
+            "long": Part(0.07, 96),
+            "words": Part(0.07, 192),
+            "silver": Part(0.26, 256),
         }
     )
+
+    # The larger English model as a cross-encoder.
+    english_nli: Schedule = Schedule(1_500, 4e-5, head_rate=2e-4)
+    english_sts: Schedule = Schedule(1_000, 3e-5)
 
     # The cross-encoders that label, one after another by seed.
     labellers: int = 2
@@ -152,9 +160,9 @@ class RerankPlan:
     max_length: int = 384
     train_length: int = 256
     negatives: int = 7  # passages beside the right one
-    main: Schedule = Schedule(10_000, 1e-4, head_rate=2e-4)
+    main: Schedule = Schedule(24_000, 1e-4, head_rate=2e-4)
     main_parts: dict[str, Part] = field(
-        default_factory=lambda: {"silver": Part(0.45, 128), "sts": Part(0.25, 64), "passages": Part(0.30, 24)}
+        default_factory=lambda: {"silver": Part(0.55, 128), "sts": Part(0.25, 64), "passages": Part(0.20, 24)}
     )
 
 
@@ -168,7 +176,7 @@ def scaled(plan: T, share: float) -> T:
     for name, value in vars(plan).items():
         if isinstance(value, Schedule):
             changes[name] = replace(value, steps=_less(value.steps, share, least=4))
-        elif name in ("passages", "held_questions", "vocabulary"):
+        elif name in ("passages", "held_questions", "vocabulary", "foreign"):
             changes[name] = _less(value, share, least={"vocabulary": 2_000, "passages": 400}.get(name, 100))
         elif name == "rows":
             changes[name] = min(value, max(value * share, 0.002))

@@ -111,12 +111,15 @@ class Labeller:
         """Labels 0..1 [n] of pairs whose cosines, on the scale of the labels, are known already."""
         if not self.crosses:
             return near.astype(np.float32)
+        return blended(np.mean(self.read(a, b, progress=progress), axis=0), near, self.weight)
+
+    def read(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> list[Float32]:
+        """What each cross-encoder says of the pairs [n]; every second of them reads a pair the other way round."""
         orders = [(b, a) if number % 2 else (a, b) for number in range(len(self.crosses))]
-        read = [
+        return [
             model.predict(list(zip(*order, strict=True)), progress=progress)
             for model, order in zip(self.crosses, orders, strict=True)
         ]
-        return blended(np.mean(read, axis=0), near, self.weight)
 
     def agreement(self, sets: Iterable[Examples]) -> dict[str, float]:
         """Spearman of its labels with those of people."""

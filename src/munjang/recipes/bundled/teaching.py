@@ -3,8 +3,8 @@
 student     the English teacher's body with a bilingual vocabulary; new rows by translations and the second teacher
 second      the second teacher's vectors of all texts, and neighbours among plain sentences by them
 passages    made questions, and passages that answer them
-tuned       the English teacher, tuned on English NLI and STS; of passages it is to think as before
-targets     its vectors of English sentences and passages
+tuned       the English teacher, tuned on English NLI and STS; of passages and rare words it is to think as before
+targets     its vectors of English sentences, of passages, and of texts with rare words
 warm-up     hidden words, in single sentences and in translations (left out where it has no steps)
 distil      the student learns to place sentences and passages of both languages where the teachers place them
 """
@@ -21,7 +21,9 @@ import numpy as np
 
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.errors import ModelError
 from munjang.inputs import Progress
+from munjang.recipes.bundled.foreign_words import foreign_texts, whole_words
 from munjang.recipes.bundled.material import Material
 from munjang.recipes.bundled.passages import Questions, Unit, joined, make_questions
 from munjang.recipes.bundled.settings import BiPlan
@@ -47,6 +49,7 @@ class MakeOptions:
     folder: Path
     teacher: str | Path  # the English bi-encoder
     second: VectorTeacher  # knows both languages
+    larger: str | Path | None = None  # a larger English bi-encoder, which labels English pairs
     plan: BiPlan = field(default_factory=BiPlan)
     seed: int = 0
     scale: float = 1.0  # below 1: a small trial
@@ -61,6 +64,14 @@ class Teaching:
         self.options, self.plan, self.material, self.shop = options, plan, material, shop
         english = BiEncoder.load(options.teacher, device="cpu")
         self.teacher_width, self.teacher_print = english.dimension, english.fingerprint
+        frames = [*self._translations[0], *material.nli["en"].texts()]
+        words = whole_words(english.tokenizer)
+        if not words:
+            raise ModelError(
+                f"expected an English teacher whose vocabulary has whole words, got none in {options.teacher}: give "
+                "the folder of all-MiniLM-L6-v2"
+            )
+        self.foreign = foreign_texts(frames, words, count=plan.foreign, seed=options.seed)
         self.hashes: Mapping[str, object] = {
             "translations": data_hash(material.translations),
             "plain": hash_texts(material.plain),
@@ -79,7 +90,7 @@ class Teaching:
         plan, options = self.plan, self.options
         vocabulary = VocabularyPlan(plan.vocabulary, old_share=plan.old_share, embeddings="guide")
         english, korean = self.material.translations.columns.values()
-        texts = [*english, *korean, *self.material.plain]
+        texts = [*english, *korean, *self.material.plain, *self.material.nli["en"].texts()]
 
         def make(folder: Path) -> Made:
             made = make_student(
@@ -155,7 +166,7 @@ class Teaching:
             return BiEncoder.load(self.options.teacher, device=shop.device, max_length=plan.max_length)
 
         def tasks() -> list[Task]:
-            texts = [english for english, _ in read_passages(passages).twins()]
+            texts = [*(english for english, _ in read_passages(passages).twins()), *self.foreign]
             kept = Examples("kept", "taught", {"text": texts}, begin().encode(texts, normalize=True))
             return [
                 task(material.triplets("en", shop.seed), objectives.Ranking(), parts["nli"]),
@@ -164,6 +175,7 @@ class Teaching:
             ]
 
         inputs = self.of("nli", "sts") | {"teacher": self.teacher_print, "passages": passages.digest}
+        inputs |= {"foreign": hash_texts(self.foreign)}
         inputs |= {"parts": described(parts), "length": plan.max_length, "losses": [plan.cosine, plan.relational]}
         english = replace(shop, selection=shop.selection[-1:])  # it reads no Korean
         return english.trained("tuned", begin, tasks, schedule=plan.tuned, inputs=inputs)
@@ -174,11 +186,16 @@ class Teaching:
             long = [english for english, _ in read_passages(passages).twins()]
             found = {
                 name: _each(texts, lambda some: teacher.encode(some, normalize=True)).astype(np.float16)
-                for name, texts in (("translations", self._translations[0]), ("long", long))
+                for name, texts in (
+                    ("translations", self._translations[0]),
+                    ("long", long),
+                    ("foreign", self.foreign),
+                )
             }
             return Made(save_arrays(folder, **found), {name: len(vectors) for name, vectors in found.items()})
 
         inputs = self.of("translations") | {"tuned": tuned.digest, "passages": passages.digest}
+        inputs |= {"foreign": hash_texts(self.foreign)}
         return self.shop.stages.run("targets", {**inputs, "length": self.plan.max_length}, make)
 
     # --- the student learns ------------------------------------------------------------------------------------------
@@ -218,6 +235,7 @@ class Teaching:
             return [
                 task(self.taught(taught), self.objective(), parts["translations"]),
                 task(self.long(taught), self.long_objective(), parts["long"]),
+                task(self.words(taught), self.long_objective(), parts["words"]),
                 task(plain, relational, parts["plain"]),
                 task(near, objectives.CoSent(), parts["neighbours"]),
             ]
@@ -256,6 +274,10 @@ class Teaching:
         english, korean = (list(side) for side in zip(*read_passages(taught.passages).twins(), strict=True))
         vectors = load_array(taught.targets, "long")
         return Examples("long", "taught", {"text": english, "translation": korean}, vectors)
+
+    def words(self, taught: Taught) -> Examples:
+        """Texts with words that nothing else has, and the English teacher's vectors."""
+        return Examples("words", "taught", {"text": self.foreign}, load_array(taught.targets, "foreign"))
 
     def long_objective(self) -> objectives.Distil:
         plan = self.plan
