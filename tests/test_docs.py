@@ -20,6 +20,7 @@ TWINS = [
     ("docs/training.md", "docs/training.ko.md"),
     ("docs/recipes.md", "docs/recipes.ko.md"),
     ("docs/search.md", "docs/search.ko.md"),
+    ("docs/service.md", "docs/service.ko.md"),
 ]
 # Whose snippets and their output tests/tasks runs.
 TASKS = [

@@ -14,7 +14,7 @@ from munjang import errors
 from munjang.types import EncodeReport, Threshold
 
 if TYPE_CHECKING:
-    from munjang import bundled, data, evaluation, exporting, recipes, tasks, training
+    from munjang import bundled, data, demo, evaluation, exporting, recipes, tasks, training
     from munjang.bi_encoder import BiEncoder, Encoded
     from munjang.cross_encoder import Calibration, CrossEncoder, Predicted, Ranked
     from munjang.index.index import Index
@@ -67,6 +67,7 @@ __all__ = [
     "chunks",
     "cluster",
     "data",
+    "demo",
     "errors",
     "evaluation",
     "exporting",
@@ -137,7 +138,7 @@ _LAZY = {
 }
 
 
-_ROOMS = ("bundled", "data", "evaluation", "exporting", "recipes", "tasks", "training")
+_ROOMS = ("bundled", "data", "demo", "evaluation", "exporting", "recipes", "tasks", "training")
 
 
 def __getattr__(name: str) -> object:

@@ -47,7 +47,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """One call's settings, resolved."""
 
     prompt: str
@@ -218,13 +218,13 @@ class BiEncoder:
 
     def encode_query(self, texts: Iterable[str], *, normalize: bool | None = None, progress: Progress = False) -> Array:
         """`encode` with the model's prompt for queries, where it has one."""
-        return self.encode(texts, prompt_name=self._named("query"), normalize=normalize, progress=progress)
+        return self.encode(texts, prompt_name=self.prompt_for("query"), normalize=normalize, progress=progress)
 
     def encode_document(
         self, texts: Iterable[str], *, normalize: bool | None = None, progress: Progress = False
     ) -> Array:
         """`encode` with the model's prompt for documents, where it has one."""
-        name = self._named("document", "passage", "corpus")
+        name = self.prompt_for("document", "passage", "corpus")
         return self.encode(texts, prompt_name=name, normalize=normalize, progress=progress)
 
     def encode_report(
@@ -239,7 +239,7 @@ class BiEncoder:
         """`encode`, with the report instead of a warning."""
         started = time.perf_counter()
         inputs, total = as_rows(texts)
-        job = self._job(prompt, prompt_name, normalize)
+        job = self.job(prompt, prompt_name, normalize)
         parts, report = [], self._report()
         with progress_teller(progress, total) as done:
             for part in self._run(self._split(inputs), job, done):
@@ -259,7 +259,7 @@ class BiEncoder:
     ) -> Iterator[Encoded]:
         """Window after window of vectors, in input order, in bounded memory: for iterators of any length."""
         rows, total = as_rows(texts)
-        job = self._job(prompt, prompt_name, normalize)
+        job = self.job(prompt, prompt_name, normalize)
         with progress_teller(progress, total) as done:
             yield from self._run(self._split(rows), job, done)
 
@@ -282,7 +282,7 @@ class BiEncoder:
         """
         started = time.perf_counter()
         rows, total = as_rows(rows)
-        job = self._job(prompt, prompt_name, normalize)
+        job = self.job(prompt, prompt_name, normalize)
         report, skipped = self._report(), 0
         waiting: deque[Rows] = deque()
         with (
@@ -345,22 +345,19 @@ class BiEncoder:
             f"max_length={self.max_length}, device={str(self.device)!r}, dtype={str(self.dtype)[6:]!r})"
         )
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- for those who pack batches of their own ---------------------------------------------------------------------
 
-    def _plan(self) -> Plan:
-        return plan_for(self._device, self._threads)
+    @property
+    def computer(self) -> Computer:
+        """What computes one packed batch on the device."""
+        return self._computer
 
-    def _split(self, rows: Iterable[object]) -> Iterator[Rows]:
-        plan = self._plan()
-        return split_rows(rows, plan.window_texts, plan.window_characters)
-
-    def _report(self) -> EncodeReport:
-        return EncodeReport(0, 0, 0, 0, self.max_length, 0.0)
-
-    def _named(self, *names: str) -> str | None:
+    def prompt_for(self, *names: str) -> str | None:
+        """The first of these prompts that the model has ('query', 'document'...), else its default one."""
         return next((name for name in names if name in self.parts.prompts), self.parts.default_prompt_name)
 
-    def _job(self, prompt: str | None, prompt_name: str | None, normalize: bool | None) -> _Job:
+    def job(self, prompt: str | None, prompt_name: str | None, normalize: bool | None) -> Job:
+        """The settings of a call as `encode` takes them: for callers that pack batches of their own."""
         if prompt is not None and prompt_name is not None:
             raise InputError("give prompt or prompt_name, not both")
         name = prompt_name or (self.parts.default_prompt_name if prompt is None else None)
@@ -374,9 +371,21 @@ class BiEncoder:
         if prompt and not self.parts.pooling.include_prompt:
             tokenizer = self.parts.tokenizer
             prompt_tokens = int(tokenizer.encode([prompt]).lengths[0]) - len(tokenizer.suffix)
-        return _Job(prompt, prompt_tokens, bool(normalize), self.dimension)
+        return Job(prompt, prompt_tokens, bool(normalize), self.dimension)
 
-    def _setting(self, job: _Job) -> str:
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        return plan_for(self._device, self._threads)
+
+    def _split(self, rows: Iterable[object]) -> Iterator[Rows]:
+        plan = self._plan()
+        return split_rows(rows, plan.window_texts, plan.window_characters)
+
+    def _report(self) -> EncodeReport:
+        return EncodeReport(0, 0, 0, 0, self.max_length, 0.0)
+
+    def _setting(self, job: Job) -> str:
         """What a resumed output must agree with: the model and everything of the call that decides the vectors."""
         setting = json.dumps([self.fingerprint, str(self.dtype), job.prompt, job.normalize, job.dimension])
         return hashlib.blake2b(setting.encode(), digest_size=16).hexdigest()
@@ -386,7 +395,7 @@ class BiEncoder:
             return self.encode(given)
         return np.asarray(given)
 
-    def _run(self, source: Iterator[Rows], job: _Job, done: Callable[[int], None]) -> Iterator[Encoded]:
+    def _run(self, source: Iterator[Rows], job: Job, done: Callable[[int], None]) -> Iterator[Encoded]:
         """Windows through the engine; what is not finite is computed again in float32."""
         waiting: deque[list[str]] = deque()
 
@@ -406,7 +415,7 @@ class BiEncoder:
             report = EncodeReport(len(rows), window.tokens, window.truncated, window.longest, self.max_length, 0.0)
             yield Encoded(rows, report)
 
-    def _engine(self, computer: Computer, job: _Job) -> Engine[str]:
+    def _engine(self, computer: Computer, job: Job) -> Engine[str]:
         def tokenise(texts: Sequence[str], by_words: bool = True) -> Tokens:
             if job.prompt:
                 texts = [job.prompt + text for text in texts]
@@ -424,7 +433,7 @@ class BiEncoder:
             beside=functools.partial(tokenise, by_words=False),
         )
 
-    def _again(self, texts: list[str], rows: Array, job: _Job) -> Array:
+    def _again(self, texts: list[str], rows: Array, job: Job) -> Array:
         """The rows that are not finite, computed in float32."""
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if self.dtype != torch.float32:

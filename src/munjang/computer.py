@@ -45,6 +45,13 @@ class Computer:
         # The error is out of scope here, and with it the tensors its traceback held.
         return torch.cat([self(half, prompt_tokens, dimension) for half in _halves(batch)])
 
+    def token_vectors(self, batch: Batch) -> Tensor:  # float32 [total_tokens, hidden]
+        """The body's output for every token, before pooling."""
+        if self._checks.family != "static":
+            check_ids(batch.ids, batch.lengths, self._checks)
+        hidden: Tensor = self._body(to_packed(batch.ids, batch.lengths, self.device))
+        return hidden.float()
+
 
 class CrossComputer:
     """A body and a classifier head on one device in one precision; the head computes in float32."""

@@ -234,7 +234,7 @@ class CrossEncoder:
         with progress_teller(progress, total) as done:
             windows = split_pairs(rows, plan.window_texts, plan.window_characters)
             for logits, report in self._run(windows, done):
-                yield Predicted(self._scores(logits, raw=raw), report)
+                yield Predicted(self.scores_of(logits, raw=raw), report)
 
     def predict_labels(self, pairs: Iterable[Sequence[str]], *, progress: Progress = False) -> list[str]:
         """The likeliest label of each pair, by name."""
@@ -319,16 +319,15 @@ class CrossEncoder:
             f"max_length={self.max_length}, device={str(self.device)!r}, dtype={str(self.dtype)[6:]!r})"
         )
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- for those who pack batches of their own ---------------------------------------------------------------------
 
-    def _plan(self) -> Plan:
-        return plan_for(self._device, self._threads)
+    @property
+    def computer(self) -> CrossComputer:
+        """What computes one packed batch on the device."""
+        return self._computer
 
-    def _report(self) -> EncodeReport:
-        return EncodeReport(0, 0, 0, 0, self.max_length, 0.0)
-
-    def _scores(self, logits: Array, *, raw: bool) -> Array:
-        """Logits [n, labels] to what `predict` gives."""
+    def scores_of(self, logits: Array, *, raw: bool = False) -> Array:
+        """Logits [n, labels] to what `predict` gives: [n] for one label, [n, labels] for more."""
         one = logits.shape[1] == 1
         if raw:
             scores = logits
@@ -339,6 +338,14 @@ class CrossEncoder:
         else:
             scores = logits if one else softmax(logits)
         return scores[:, 0] if one else scores
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        return plan_for(self._device, self._threads)
+
+    def _report(self) -> EncodeReport:
+        return EncodeReport(0, 0, 0, 0, self.max_length, 0.0)
 
     def _run(self, source: Iterator[list[Pair]], done: Callable[[int], None]) -> Iterator[tuple[Array, EncodeReport]]:
         """Windows through the engine; what is not finite is computed again in float32."""

@@ -171,7 +171,7 @@ class _Workers:
     def submit(self, call: Callable[..., None], *arguments: object) -> Future[None]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
-                self._count, thread_name_prefix="munjang-encode", initializer=_single_threaded
+                self._count, thread_name_prefix="munjang-encode", initializer=single_threaded
             )
             # set_num_threads is the calling thread's own, but it also becomes the default of threads to come.
             everyone = torch.get_num_threads()
@@ -187,7 +187,7 @@ class _Workers:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _single_threaded() -> None:
+def single_threaded() -> None:
     """Give the calling thread one intra-op thread.
 
     A thread takes over the process's number when it first asks; what was set before that would be overwritten.

@@ -21,6 +21,7 @@ from munjang.cli import (
     augment,
     classify,
     cluster,
+    demo,
     distill,
     encode,
     evaluate,
@@ -35,6 +36,7 @@ from munjang.cli import (
     reproduce,
     score,
     search,
+    serve,
     similarity,
     topics,
     train,
@@ -107,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     used = (encode, similarity, score, evaluate, export, info)
-    found = (index, search, cluster, mine, classify, keywords, topics, recommend, text_map)
+    found = (index, search, cluster, mine, classify, keywords, topics, recommend, text_map, serve, demo)
     made = (train, augment, distill, negatives, report, reproduce)
     for command in (*used, *found, *made):
         command.add(commands, common)
