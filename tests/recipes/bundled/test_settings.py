@@ -66,7 +66,7 @@ def test_a_hundredth() -> None:
     assert small.rows == 0.01
     assert (small.vocabulary, small.passages, small.foreign) == (2_000, 900, 600)
     assert (small.english_nli.steps, small.english_sts.steps) == (15, 10)
-    assert scaled(RerankPlan(), 0.01).main.steps == 240
+    assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (240, 400)
     assert small.held_questions == 100, "fewer calibrate nothing"
     assert small.multi_parts["translations"] == Part(0.20, 26)
     assert small.multi_parts["questions"].batch_size == 6

@@ -23,6 +23,7 @@ BI_STAGES = (
 )  # fmt: skip
 ENGLISH = ("english-nli", "english-sts", "english")  # with a larger English model, after `pairs`
 RERANK_STAGES = ("negatives", "main", "finish")
+GRADED_STAGES = ("negatives", "relevance", "main", "finish")  # with a larger English model
 
 
 class Second:
@@ -85,7 +86,13 @@ def rerank_plan(**changes: object) -> RerankPlan:
         train_length=64,
         negatives=3,
         main=Schedule(20, 3e-3, head_rate=3e-3),
-        main_parts={"silver": Part(0.2, 8), "sts": Part(0.1, 8), "passages": Part(0.7, 16)},
+        relevance=50,
+        main_parts={
+            "silver": Part(0.2, 8),
+            "sts": Part(0.1, 8),
+            "passages": Part(0.7, 16),
+            "relevance": Part(0.2, 4),
+        },
     )
     return replace(small, **changes)  # type: ignore[arg-type]
 

@@ -39,12 +39,14 @@ _USED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "chatbot": (("train",), {"en": "plain sentences", "ko": "일반 문장"}),
     "nsmc-reviews": (("train",), {"en": "plain sentences, a part of them", "ko": "일반 문장(일부)"}),
 }
-_LARGER = {
+_LARGER_USE = {"en": "labels English pairs", "ko": "영어 쌍에 점수를 붙임"}
+_LARGER: dict[str, object] = {
     "name": "all-mpnet-base-v2",
     "licence": "Apache-2.0",
-    "use": {"en": "labels English pairs", "ko": "영어 쌍에 점수를 붙임"},
+    "use": _LARGER_USE,
     "source": "sentence-transformers/all-mpnet-base-v2",
 }
+_GRADES = {"en": "graded relevance", "ko": "관련도를 가르침"}  # what it does too, where there is that stage
 _TEACHERS = [
     {
         "name": "all-MiniLM-L6-v2",
@@ -73,7 +75,7 @@ def write_making(
 ) -> dict[str, Any]:
     """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title.
 
-    `larger` says whether the larger English model labelled.
+    `larger` says whether the larger English model taught.
     """
     cross = isinstance(model, CrossEncoder)
     done = list(stages)
@@ -88,7 +90,7 @@ def write_making(
         "model": _described(model),
         "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
         "data": list(_data(rows)),
-        "teachers": [*_TEACHERS, _LARGER] if larger else _TEACHERS,
+        "teachers": [*_TEACHERS, _larger(done)] if larger else _TEACHERS,
         "stages": [{"name": one.name, "seconds": round(one.seconds, 1), "settings": _settings(one)} for one in done],
         "selection": list(_selection(done[-1])),
         "machine": machine(model.device),
@@ -102,6 +104,12 @@ def _command(cross: bool, larger: bool) -> str:
     start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
     teachers = "--teacher MINILM --larger MPNET" if larger else "--teacher MINILM"
     return f"{start} --data DIR {teachers} --output runs/{'rerank-' if cross else ''}ko-en"
+
+
+def _larger(stages: Iterable[Done]) -> dict[str, object]:
+    if not any(one.name == "relevance" for one in stages):
+        return dict(_LARGER)
+    return {**_LARGER, "use": {language: f"{use}; {_GRADES[language]}" for language, use in _LARGER_USE.items()}}
 
 
 def _described(model: BiEncoder | CrossEncoder) -> dict[str, object]:

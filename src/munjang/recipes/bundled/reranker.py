@@ -1,7 +1,8 @@
 """`munjang-rerank-ko-en`, out of what the making of the bi-encoder left: one call, stage after stage.
 
 negatives   for every made question, passages that the bi-encoder ranks high and that do not answer it
-main        from a labeller: silver pairs, STS, and questions among their passages
+relevance   lists of passages, graded by the larger English model (left out where none was given)
+main        from a labeller: silver pairs, STS, questions among their passages, and graded lists
 finish      probabilities (Platt) by questions held out, the threshold of 'no good answer', int8 weights
 """
 
@@ -26,6 +27,7 @@ from munjang.recipes.bundled.making import BiMade, make_bi
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.passages import Questions, joined
 from munjang.recipes.bundled.recording import write_making
+from munjang.recipes.bundled.relevance import Grading, graded_lists
 from munjang.recipes.bundled.settings import RerankPlan, scaled
 from munjang.recipes.bundled.stage_training import Array, Workshop, described, load_array, save_arrays, task
 from munjang.recipes.bundled.teaching import MakeOptions, read_passages
@@ -74,7 +76,8 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         shop = Workshop(stages, given.device, given.seed, given.progress, material.selection)
         making = _Making(plan, material, shop, bi, scaled(given.plan, given.scale).max_length)
         negatives = making.negatives()
-        finish = making.finish(making.main(negatives), negatives)
+        relevance = None if given.larger is None or not plan.relevance else making.relevance(given.larger)
+        finish = making.finish(making.main(negatives, relevance), negatives)
         folder = finish.folder / "model"
         model = CrossEncoder.load(folder, device=given.device)
         path = options.folder / "making.json"
@@ -128,16 +131,24 @@ class _Making:
             columns[role] = [questions.passages[place] for place in places[:, number].tolist()]
         return Examples(name, "pairs", columns)
 
-    def main(self, negatives: Done) -> Done:
-        plan, begun = self.plan, self.bi.stages["labeller-1-sts"]
-        parts, length = plan.main_parts, plan.train_length
+    def relevance(self, larger: str | Path) -> Done:
+        return Grading(larger, self.plan.relevance, self.material, self.bi.stages["passages"], self.shop).run()
+
+    def main(self, negatives: Done, relevance: Done | None) -> Done:
+        """relevance: the stage whose graded lists are learned too; without it the other parts keep their proportion."""
+        plan, begun, length = self.plan, self.bi.stages["labeller-1-sts"], self.plan.train_length
+        parts = {name: part for name, part in plan.main_parts.items() if name != "relevance" or relevance}
 
         def tasks() -> list[Task]:
-            return [
+            found = [
                 task(self.lists(negatives), objectives.CrossRanking(), parts["passages"]),
                 task(both_ways(self.material.scored()), objectives.CrossScore(), parts["sts"]),
                 task(self.silver(), objectives.CrossScore(), parts["silver"]),
             ]
+            if relevance:
+                lists = graded_lists(relevance, self.questions(), temperature=plan.relevance_temperature)
+                found.append(task(lists, objectives.CrossKl(), parts["relevance"]))
+            return found
 
         inputs = {
             "begun": begun.digest,
@@ -147,6 +158,7 @@ class _Making:
             "sts": [data_hash(one) for one in self.material.sts.values()],
             "parts": described(parts),
             "length": length,
+            "relevance": [relevance.digest, plan.relevance_temperature] if relevance else None,
         }
         return self.shop.trained(
             "main",

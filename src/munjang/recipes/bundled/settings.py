@@ -160,9 +160,16 @@ class RerankPlan:
     max_length: int = 384
     train_length: int = 256
     negatives: int = 7  # passages beside the right one
+    relevance: int = 40_000  # lists that a larger English model grades, where there is one
+    relevance_temperature: float = 0.05  # of its cosines: the softmax over a list is to be sharp
     main: Schedule = Schedule(24_000, 1e-4, head_rate=2e-4)
     main_parts: dict[str, Part] = field(
-        default_factory=lambda: {"silver": Part(0.55, 128), "sts": Part(0.25, 64), "passages": Part(0.20, 24)}
+        default_factory=lambda: {
+            "silver": Part(0.48, 128),
+            "sts": Part(0.22, 64),
+            "passages": Part(0.15, 24),
+            "relevance": Part(0.15, 16),  # left out where nothing is graded
+        }
     )
 
 
@@ -176,7 +183,7 @@ def scaled(plan: T, share: float) -> T:
     for name, value in vars(plan).items():
         if isinstance(value, Schedule):
             changes[name] = replace(value, steps=_less(value.steps, share, least=4))
-        elif name in ("passages", "held_questions", "vocabulary", "foreign"):
+        elif name in ("passages", "held_questions", "vocabulary", "foreign", "relevance"):
             changes[name] = _less(value, share, least={"vocabulary": 2_000, "passages": 400}.get(name, 100))
         elif name == "rows":
             changes[name] = min(value, max(value * share, 0.002))

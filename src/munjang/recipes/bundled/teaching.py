@@ -49,7 +49,7 @@ class MakeOptions:
     folder: Path
     teacher: str | Path  # the English bi-encoder
     second: VectorTeacher  # knows both languages
-    larger: str | Path | None = None  # a larger English bi-encoder, which labels English pairs
+    larger: str | Path | None = None  # a larger English bi-encoder: labels pairs, grades passages
     plan: BiPlan = field(default_factory=BiPlan)
     seed: int = 0
     scale: float = 1.0  # below 1: a small trial
