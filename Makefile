@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-all check format bench bench-train clean
+.PHONY: help demo test test-all check format bench bench-train bench-index bench-tasks bench-serve clean
 
 help:
 	@echo "make demo      encode a small Korean/English sample, show similarities and neighbours"
@@ -14,6 +14,9 @@ help:
 	@echo "make format    ruff, applied"
 	@echo "make bench     Munjang beside sentence-transformers; writes docs/benchmarks.md"
 	@echo "make bench-train  the same for training (a GPU is worth it)"
+	@echo "make bench-index  the index beside plain FAISS"
+	@echo "make bench-tasks  mining and communities beside sentence-transformers"
+	@echo "make bench-serve  the service beside a plain sentence-transformers one"
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,6 +50,16 @@ bench: $(STAMP)
 
 bench-train: $(STAMP)
 	$(BIN)/python -m benchmarks.train --write docs/benchmarks.md
+
+bench-index: $(STAMP)
+	$(BIN)/python -m benchmarks.index --write docs/benchmarks.md
+
+bench-tasks: $(STAMP)
+	$(BIN)/python -m benchmarks.tasks mining
+	$(BIN)/python -m benchmarks.tasks communities
+
+bench-serve: $(STAMP)
+	$(BIN)/python -m benchmarks.serve
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
