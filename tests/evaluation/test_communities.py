@@ -23,23 +23,16 @@ def _vectors(seed: int, rows: int) -> np.ndarray:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 9999), rows=st.integers(4, 40), threshold=st.sampled_from([0.3, 0.6, 0.8, 0.95]))
 def test_the_communities_are_those_of_sentence_transformers(seed: int, rows: int, threshold: float) -> None:
     import torch
 
-    unit = _vectors(seed, rows)
-    found = communities(similarity_matrix(unit), threshold, min_size=2)
-    theirs = community_detection(torch.from_numpy(unit), threshold=threshold, min_community_size=2)
-    # Where two communities are of one size their order is free, and with it who keeps the shared rows: then the
-    # sizes of all communities before they are cut still agree.
-    near = similarity_matrix(unit) >= threshold
-    sizes = np.sort(near.sum(axis=1))[::-1]
-    if len(set(sizes[sizes >= 2].tolist())) == (sizes >= 2).sum():
+    for unit in (_vectors(seed, rows), normalize(np.random.default_rng(seed).normal(size=(rows, 2)).astype("f4"))):
+        found = communities(similarity_matrix(unit), threshold, min_size=2)
+        theirs = community_detection(torch.from_numpy(unit), threshold=threshold, min_community_size=2)
         ours = {frozenset(np.flatnonzero(found == group).tolist()) for group in np.unique(found)}
         assert {frozenset(group) for group in theirs} == {group for group in ours if len(group) > 1}
-    largest = max((len(group) for group in theirs), default=1)
-    assert np.bincount(found).max() == largest
 
 
 def test_clear_groups_are_found_whole() -> None:

@@ -1,8 +1,8 @@
 """Similarities and a threshold -> groups of rows that lie close together: how a clustering threshold is judged.
 
 A community is a row, its centre, with all rows at or above the threshold of it. The largest comes first and keeps its
-rows; a later one keeps what is left of it, where that is still large enough. This is what sentence-transformers calls
-community detection. Rows that are in no community are groups of their own.
+rows; a later one, whose centre is still free, keeps what is left of it, where that is still large enough. This is what
+sentence-transformers calls community detection. Rows that are in no community are groups of their own.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def communities(cosines: Array, threshold: float, *, min_size: int = 2) -> Array
     groups = np.full(len(cosines), -1, np.int64)
     number = 0
     for centre in centres[sizes[centres] >= min_size].tolist():
+        if groups[centre] >= 0:
+            continue
         free = np.flatnonzero(near[centre] & (groups < 0))
         if len(free) >= min_size:
             groups[free] = number
