@@ -238,6 +238,11 @@ def test_a_new_head_is_warned_of(minilm_path: Path, scorer: CrossEncoder, tmp_pa
     three.save(tmp_path / "three")
     with pytest.raises(InputError, match="a reranker gives one score"):
         munjang.load_reranker(tmp_path / "three")
+    with (
+        pytest.warns(ModelWarning, match="the head is new"),
+        pytest.raises(ModelError, match="was never trained to rerank"),
+    ):
+        munjang.load_reranker(minilm_path, device="cpu")
 
 
 def test_from_a_bi_encoder(minilm_path: Path) -> None:

@@ -17,7 +17,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import static_from_words
 from munjang.checkpoint.cross_parts import HeadName
 from munjang.cross_encoder import CrossEncoder
-from munjang.errors import InputError
+from munjang.errors import InputError, ModelError
 from munjang.types import DTypeName, PoolingMode
 
 
@@ -106,6 +106,12 @@ def load_reranker(
     if len(model.labels) != 1:
         labels = ", ".join(model.labels)
         raise InputError(f"a reranker gives one score, but {model.parts.source} has the labels {labels}")
+    new = next((note for note in model.parts.notes if note.startswith("the head is new")), None)
+    if new is not None:
+        raise ModelError(
+            f"{model.parts.source} was never trained to rerank ({new}): give a cross-encoder; "
+            "munjang.load_cross_encoder puts a new head on a body, to be trained"
+        )
     return model
 
 

@@ -17,7 +17,7 @@ from munjang.cli.options import named_or_bundled, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
 from munjang.data import TextSource
-from munjang.errors import DataError, InputError, ModelError
+from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder
@@ -128,9 +128,6 @@ def _reranker(args: argparse.Namespace, reporter: Reporter) -> CrossEncoder | No
     own, variable = bundled.RERANKER, "MUNJANG_RERANKER"
     name = named_or_bundled(args.rerank or None, variable=variable, own=own, reporter=reporter)
     model = munjang.load_reranker(name, device=args.device, dtype=args.dtype, local_files_only=args.local_files_only)
-    new = next((note for note in model.parts.notes if note.startswith("the head is new")), None)
-    if new is not None:
-        raise ModelError(f"{name} was never trained to rerank ({new}): give --rerank a cross-encoder")
     if args.threads is not None:
         model.threads = args.threads
     return model
