@@ -28,10 +28,10 @@ from munjang.index.documents import windows
 from munjang.index.filters import Filter, as_filter
 from munjang.index.identity import document_prompt
 from munjang.index.passages import Found
-from munjang.index.ranking import Candidate, Ranking, fused, rank_documents, staged, subset
+from munjang.index.ranking import Candidate, subset
 from munjang.index.reranking import Reranked, check_reranking, rerank
-from munjang.index.results import Document, Hit, Mode, Passage, Results, StageName
-from munjang.index.searching import Clock, Request, check_texts
+from munjang.index.results import Document, Hit, Mode, Passage, Results
+from munjang.index.searching import Clock, Request, check_texts, first_stage
 from munjang.index.state import Layout
 from munjang.inputs import Progress
 
@@ -148,31 +148,20 @@ class TextCollection:
         self, texts: Sequence[str], request: Request, allowed: Mask | None, clock: Clock
     ) -> list[list[Candidate]]:
         """For every query the best documents, in the manner of an index."""
-        layout, stages = self._state.layout, dict[StageName, list[Ranking]]()
-        depth = request.depth if request.mode != "hybrid" else max(request.depth, request.candidates)
+        queries = None
         if request.mode != "keyword":
             queries = self.model.encode_query(texts)  # [q, d]
             clock.lap("encode")
-            stages["semantic"] = rank_documents(
-                lambda which, m: self._nearest(queries[which], m, allowed), layout, len(texts), depth, allowed
-            )
-            clock.lap("search")
-        if request.mode != "semantic":
-            keyword = self._keywords()
-            stages["keyword"] = rank_documents(
-                lambda which, m: keyword.search(subset(texts, which), m, allowed=allowed),
-                layout,
-                len(texts),
-                depth,
-                allowed,
-            )
-            clock.lap("keyword")
-        if request.mode != "hybrid":
-            return [staged(request.mode, ranking) for ranking in stages[request.mode]]
-        return [
-            fused({name: rankings[place] for name, rankings in stages.items()}, request.depth)
-            for place in range(len(texts))
-        ]
+
+        def nearest(which: Numbers, count: int) -> Found:
+            assert queries is not None
+            return self._nearest(queries[which], count, allowed)
+
+        def by_words(which: Numbers, count: int) -> Found:
+            return self._keywords().search(subset(texts, which), count, allowed=allowed)
+
+        layout = self._state.layout
+        return first_stage(layout, len(texts), request, clock, allowed=allowed, nearest=nearest, by_words=by_words)
 
     def _nearest(self, queries: Floats, count: int, allowed: Mask | None) -> Found:
         """The nearest passages that are allowed, of which there are at least `count`."""

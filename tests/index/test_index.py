@@ -183,6 +183,22 @@ def test_searching_by_words_and_both(index: Index, plain: Plain) -> None:
     assert {"encode", "search", "keyword", "fetch", "total"} <= set(both.timings)
 
 
+def test_a_hybrid_search_for_few_looks_as_deep_as_one_for_many(tmp_path: Path, model: BiEncoder) -> None:
+    """What both stages have in the middle can beat what only one of them has on top."""
+    with Index.create(tmp_path / "deep", model) as index:
+        index.add(
+            [{"id": str(i), "text": f"{'비 ' * (1 + i % 5)}umbrella rain {'눈 ' * (i % 7)}{i}"} for i in range(60)]
+        )
+        differs = 0
+        for query in ("비 umbrella", "눈 rain", "눈 눈 비", "umbrella 3"):
+            many = index.search(query, k=60, mode="hybrid")
+            few = index.search(query, k=3, mode="hybrid")
+            assert few.ids == many.ids[:3]
+            assert [hit.score for hit in few] == [hit.score for hit in many][:3]
+            differs += index.search(query, k=3, mode="hybrid", candidates=3).ids != few.ids
+        assert differs, "the test must be able to fail"
+
+
 def test_batches_are_single_searches(index: Index, plain: Plain, model: BiEncoder) -> None:
     queries = ["비", "bread", "우산을 찾는 people"]
     for results, query in zip(index.search_many(queries, 4), queries, strict=True):

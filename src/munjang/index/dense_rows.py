@@ -265,7 +265,7 @@ class BitRows(KeptRows):
     """One bit per dimension: on which side of `middle` it lies, `width` away from it on average.
 
     The nearest by Hamming distance, more than asked for, are compared with the query's own floats: as vectors of
-    middle + width and middle - width. That halves the candidates that are needed (measured on short reviews).
+    middle + width and middle - width. That is nearer to the truth than whole bits, so fewer candidates are needed.
     """
 
     kind: VectorKind = "binary"

@@ -21,10 +21,11 @@ from munjang.errors import InputError
 from munjang.index.columns import Columns, Mask
 from munjang.index.derived import Derived, Session
 from munjang.index.filters import Filter
-from munjang.index.ranking import Candidate, Ranking, fused, rank_documents, staged, subset
+from munjang.index.passages import Found
+from munjang.index.ranking import Candidate, Ranking, Search, fused, rank_documents, staged, subset
 from munjang.index.reranking import check_reranking, rerank
 from munjang.index.results import Document, Hit, Mode, Passage, Results, StageName
-from munjang.index.state import State
+from munjang.index.state import Layout, Numbers, State
 
 Vectors = NDArray[np.float32]
 
@@ -115,39 +116,44 @@ def allowed_passages(state: State, columns: Columns, filter: Filter | None, with
 def _first_stage(
     asked: Asked, request: Request, session: Session, allowed: Mask | None, clock: Clock
 ) -> list[list[Candidate]]:
+    vectors, texts, dense, keyword = asked.vectors, asked.texts, session.dense, session.keyword
+
+    def nearest(which: Numbers, count: int) -> Found:
+        assert vectors is not None
+        assert dense is not None
+        return dense.search(vectors[which], count, allowed=allowed)
+
+    def by_words(which: Numbers, count: int) -> Found:
+        assert texts is not None
+        assert keyword is not None
+        return keyword.search(subset(texts, which), count, allowed=allowed)
+
     layout = session.state.layout
+    return first_stage(layout, len(asked), request, clock, allowed=allowed, nearest=nearest, by_words=by_words)
+
+
+def first_stage(
+    layout: Layout,
+    queries: int,
+    request: Request,
+    clock: Clock,
+    *,
+    allowed: Mask | None,
+    nearest: Search,
+    by_words: Search,
+) -> list[list[Candidate]]:
+    """For every query its best documents, by the stages that the mode asks for."""
     stages: dict[StageName, list[Ranking]] = {}
     depth = request.depth if request.mode != "hybrid" else max(request.depth, request.candidates)
     if request.mode != "keyword":
-        vectors, dense = asked.vectors, session.dense
-        assert vectors is not None
-        assert dense is not None
-        stages["semantic"] = rank_documents(
-            lambda which, m: dense.search(vectors[which], m, allowed=allowed),
-            layout,
-            len(vectors),
-            depth,
-            allowed,
-        )
+        stages["semantic"] = rank_documents(nearest, layout, queries, depth, allowed)
         clock.lap("search")
     if request.mode != "semantic":
-        texts, keyword = asked.texts, session.keyword
-        assert texts is not None
-        assert keyword is not None
-        stages["keyword"] = rank_documents(
-            lambda which, m: keyword.search(subset(texts, which), m, allowed=allowed),
-            layout,
-            len(texts),
-            depth,
-            allowed,
-        )
+        stages["keyword"] = rank_documents(by_words, layout, queries, depth, allowed)
         clock.lap("keyword")
     if request.mode != "hybrid":
         return [staged(request.mode, ranking) for ranking in stages[request.mode]]
-    return [
-        fused({name: rankings[query] for name, rankings in stages.items()}, request.depth)
-        for query in range(len(asked))
-    ]
+    return [fused({name: found[query] for name, found in stages.items()}, request.depth) for query in range(queries)]
 
 
 def _fetch(

@@ -1,20 +1,16 @@
-"""The pages about clustering and paraphrases: their snippets print what stands below them, in both languages."""
+"""The pages of the tasks: their snippets print what stands below them, in both languages. The rest: tests/test_docs."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from munjang.cli import cluster, mine
-
 ROOT = Path(__file__).parents[2]
-PAGES = ["clustering", "paraphrases"]
+PAGES = ["clustering", "paraphrases", "keywords", "topics", "map"]
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _COMMIT = "0" * 40
 
@@ -57,30 +53,3 @@ def test_snippets_print_what_the_page_shows(page: str, suffix: str) -> None:
         with contextlib.redirect_stdout(printed):
             exec(compile(snippet, page, "exec"), names)
         assert _alike(printed.getvalue(), shown), printed.getvalue()
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_twins_have_the_same_parts(page: str) -> None:
-    def shape(text: str) -> tuple[list[str], list[str]]:
-        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-        return re.findall(r"^#+", prose, re.MULTILINE), re.findall(r"```(?:bash|python)\n(.*?)```", text, re.DOTALL)
-
-    assert shape(_read(page + ".md")) == shape(_read(page + ".ko.md"))
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", _read(page + ".md")):
-        assert (ROOT / "docs" / target).exists(), target
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_parse(page: str) -> None:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers()
-    for module in (cluster, mine):
-        module.add(commands, argparse.ArgumentParser(add_help=False))
-    lines = [
-        line
-        for block in re.findall(r"```bash\n(.*?)```", _read(page + ".md"), re.DOTALL)
-        for line in block.splitlines()
-    ]
-    assert lines
-    for line in lines:
-        parser.parse_args(shlex.split(line)[1:])  # exits where it does not parse
