@@ -11,7 +11,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from munjang.errors import InputError, ModelError
 from munjang.nn import device as devices
-from munjang.nn.attention import relative_buckets
+from munjang.nn.attention import AttentionPlan, _attend_groups, _attend_padded, relative_buckets
 from munjang.nn.families import family_of
 from munjang.nn.packed import check_ids, to_packed
 from munjang.nn.pooling import Pooling
@@ -47,6 +47,24 @@ def test_segments_are_checked() -> None:
 def test_relative_buckets_are_mpnets() -> None:
     distance = torch.arange(-600, 601)
     assert torch.equal(relative_buckets(distance, 32), MPNetEncoder.relative_position_bucket(distance))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(0, 99))
+def test_padded_attention_is_attention_in_groups(lengths: list[int], seed: int) -> None:
+    """What a GPU trains with where there is a relative bias: the same answers and the same gradients."""
+    packed = to_packed(np.zeros(sum(lengths), np.int32), np.array(lengths, np.int32), CPU)
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for attend in (_attend_groups, _attend_padded):
+        generator.manual_seed(seed)
+        qkv = torch.randn(sum(lengths), 3, 2, 4, generator=generator, requires_grad=True)
+        table = torch.randn(2, 2 * packed.longest - 1, generator=generator, requires_grad=True)
+        plan = AttentionPlan(packed, table, 0.0)
+        out = attend(qkv, plan, 0) if attend is _attend_groups else attend(qkv, plan)
+        (out * torch.randn(out.shape, generator=generator)).sum().backward()
+        found.append((out, qkv.grad, table.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize(

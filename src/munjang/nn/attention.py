@@ -23,6 +23,7 @@ from munjang.nn import kernels
 from munjang.nn.packed import Packed
 
 # One varlen call takes at most this many sequences: beyond it CUDA answers 'invalid argument'.
+MAX_PADDED = 160  # tokens: beyond it, padding costs more than many calls
 MAX_SEQUENCES = 65_535
 
 
@@ -96,7 +97,23 @@ def attend(qkv: Tensor, plan: AttentionPlan, window: int = 0) -> Tensor:
     half_precision = qkv.dtype in (torch.float16, torch.bfloat16)
     if qkv.is_cuda and half_precision and plan.bias_table is None and batch.count <= MAX_SEQUENCES:
         return _attend_varlen(qkv, batch, window)
+    if qkv.is_cuda and plan.bias_table is not None and not window and batch.longest <= MAX_PADDED:
+        return _attend_padded(qkv, plan)
     return _attend_groups(qkv, plan, window)
+
+
+def _attend_padded(qkv: Tensor, plan: AttentionPlan) -> Tensor:
+    """All sequences at once, padded to the longest: with a learned bias, a call for every length takes far longer."""
+    batch, longest = plan.batch, plan.batch.longest
+    starts, ends = batch.offsets[:-1, None].long(), batch.offsets[1:, None].long()
+    places = starts + torch.arange(longest, device=qkv.device)  # [count, longest]
+    there = places < ends
+    query, key, value = qkv[places.clamp(max=len(qkv) - 1)].permute(2, 0, 3, 1, 4)  # [count, heads, longest, head_size]
+    bias = plan.mask(longest, 0, qkv.dtype)
+    assert bias is not None
+    mask = bias.masked_fill(~there[:, None, None, :], float("-inf"))  # [count, heads, longest, longest]
+    out = functional.scaled_dot_product_attention(query, key, value, mask, plan.dropout)
+    return out.transpose(1, 2)[there].flatten(1)
 
 
 def _attend_varlen(qkv: Tensor, batch: Packed, window: int) -> Tensor:
