@@ -46,7 +46,7 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
         parser.add_argument("--teacher", required=True, metavar="M", help="folder or hub id of all-MiniLM-L6-v2")
         parser.add_argument("--second", type=Path, metavar="DIR", help="folder of the second teacher's files")
         parser.add_argument("--larger", metavar="M",
-                            help="folder or hub id of all-mpnet-base-v2, which labels English pairs and grades "
+                            help="folder or hub id of all-mpnet-base-v2, which learns Korean, labels pairs and grades "
                             "passages; without it the models are made without that")  # fmt: skip
         parser.add_argument("-o", "--output", required=True, type=Path, metavar="RUN", help="run folder")
         if name == "rerank-ko-en":

@@ -1,9 +1,8 @@
-"""The larger English model among the labellers: what its labels count for, which pairs it reads, what hangs on it."""
+"""The larger English model among the labellers: how it learns Korean, what its labels count for, what hangs on it."""
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,56 +22,72 @@ from munjang.evaluation.metrics import spearman
 from munjang.recipes.bundled import teaching
 from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.facts import read_making
-from munjang.recipes.bundled.labelling import both_ways, read_silver, with_english
+from munjang.recipes.bundled.labelling import read_silver, together
 from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.results import read_results
-from munjang.recipes.bundled.silver import Labeller
+from munjang.recipes.bundled.silver import Labeller, both_ways
 from munjang.training.run import data_hash
 from recipes.bundled.conftest import Whole
 from recipes.bundled.results import results_file
-from recipes.bundled.whole_run import BI_STAGES, ENGLISH, Second, bi_plan, make, skipped
+from recipes.bundled.whole_run import BI_STAGES, LABELLED, LARGER, Second, bi_plan, make, skipped
 
 pytestmark = pytest.mark.usefixtures("quiet")
-PLACE = BI_STAGES.index("pairs") + 1
-STAGES = (*BI_STAGES[:PLACE], *ENGLISH, *BI_STAGES[PLACE:])
-AFTER = ("labeller-1-silver", "labeller-1-sts", "labeller-2-silver", "labeller-2-sts", "labels", "final", "finish")
+BEFORE = BI_STAGES.index("multi") + 1
+PAIRS = BI_STAGES.index("pairs") + 1
+STAGES = (*BI_STAGES[:BEFORE], *LARGER, *BI_STAGES[BEFORE:PAIRS], *LABELLED, *BI_STAGES[PAIRS:])
+AFTER = (
+    "labeller-1-silver",
+    "labeller-1-sts",
+    "labeller-2-silver",
+    "labeller-2-sts",
+    "labels",
+    "final",
+    "merged",
+    "finish",
+)
 SHARE = st.floats(0, 1, width=32)
 
 
 # --- one label of several --------------------------------------------------------------------------------------------
 
 
-def one_label(scores: list[float], larger: float, near: float, weight: float) -> float:
+def one_label(scores: list[float], larger: float | None, near: float, weight: float) -> float:
     """The larger one counts for two of the others; where nobody said anything, the cosine is the label."""
-    said = list(scores) if math.isnan(larger) else [*scores, larger, larger]
+    said = list(scores) if larger is None else [*scores, larger, larger]
     return near if not said else (1 - weight) * sum(said) / len(said) + weight * near
 
 
-@given(st.data(), st.integers(0, 12), st.integers(0, 3), st.floats(0, 1))
-def test_labels_are_those_of_a_plain_loop(data: st.DataObject, count: int, labellers: int, weight: float) -> None:
+@given(st.data(), st.integers(0, 12), st.integers(0, 3), st.booleans(), st.floats(0, 1))
+def test_labels_are_those_of_a_plain_loop(
+    data: st.DataObject, count: int, labellers: int, there: bool, weight: float
+) -> None:
     scores = [data.draw(arrays(np.float32, count, elements=SHARE)) for _ in range(labellers)]
-    larger = data.draw(arrays(np.float32, count, elements=SHARE | st.just(math.nan)))
+    larger = data.draw(arrays(np.float32, count, elements=SHARE)) if there else None
     near = data.draw(arrays(np.float32, count, elements=SHARE))
-    before = larger.copy()
-    found = with_english(scores, larger, near, weight)
+    found = together(scores, larger, near, weight)
     assert (found.dtype, found.shape) == (np.float32, (count,))
     wanted = [
-        one_label([float(one[row]) for one in scores], float(larger[row]), float(near[row]), weight)
+        one_label(
+            [float(one[row]) for one in scores],
+            None if larger is None else float(larger[row]),
+            float(near[row]),
+            weight,
+        )
         for row in range(count)
     ]
     assert np.allclose(found, wanted, atol=1e-6)
-    assert np.array_equal(larger, before, equal_nan=True), "what was given stays as it was"
 
 
 def test_some_labels_by_hand() -> None:
-    said = [np.array([0.2, 0.2], np.float32), np.array([0.6, 0.6], np.float32)]
-    larger, near = np.array([1.0, np.nan], np.float32), np.array([0.5, 0.5], np.float32)
-    assert with_english(said, larger, near, 0.0) == pytest.approx([0.7, 0.4])
-    assert with_english(said, larger, near, 0.2) == pytest.approx([0.66, 0.42])
-    assert with_english([], larger, near, 0.2) == pytest.approx([0.9, 0.5])
-    assert with_english([], np.full(2, np.nan, np.float32), near, 0.2).tolist() == [0.5, 0.5]
-    assert with_english(said, larger, near, 1.0).tolist() == [0.5, 0.5]
+    said = [np.array([0.2, 0.4], np.float32), np.array([0.6, 0.4], np.float32)]
+    larger, near = np.array([1.0, 0.0], np.float32), np.array([0.5, 0.5], np.float32)
+    assert together(said, larger, near, 0.0) == pytest.approx([0.7, 0.2])
+    assert together(said, larger, near, 0.2) == pytest.approx([0.66, 0.26])
+    assert together(said, None, near, 0.0) == pytest.approx([0.4, 0.4])
+    assert together([], larger, near, 0.2) == pytest.approx([0.9, 0.1])
+    assert together([], None, near, 0.2).tolist() == [0.5, 0.5]
+    assert together(said, larger, near, 1.0).tolist() == [0.5, 0.5]
 
 
 def test_pairs_in_both_orders() -> None:
@@ -98,62 +113,70 @@ def array_of(made: BiMade, stage: str, name: str) -> np.ndarray:
     return found
 
 
-def english_rows(whole: Whole) -> np.ndarray:
-    """bool [pairs]: no Hangul on either side."""
-    pool = read_material(whole.data, bi_plan()).pool()
-    korean = [any("가" <= letter <= "힣" for letter in text) for text in pool]
-    return np.array([not (korean[a] or korean[b]) for a, b in array_of(whole.made, "pairs", "pairs").tolist()])
-
-
 def test_a_larger_model_adds_its_stages_and_repeats_what_they_lead_to(with_larger: Whole) -> None:
     made = with_larger.made
     assert tuple(made.stages) == STAGES
-    assert tuple(name for name in STAGES if name not in skipped(made)) == (*ENGLISH, *AFTER)
+    assert tuple(name for name in STAGES if name not in skipped(made)) == (*LARGER, *LABELLED, *AFTER)
     folders = {path.name for path in with_larger.folder.iterdir() if path.is_dir()}
     assert folders >= {f"{place}-{name}" for place, name in enumerate(STAGES, start=1)}
-    assert made.folder == with_larger.folder / "20-finish/model"
+    assert made.folder == with_larger.folder / "25-finish/model"
 
 
-def test_it_learns_english_nli_then_english_scores_in_both_orders(with_larger: Whole) -> None:
+def test_it_learns_korean_pieces_beside_its_own(with_larger: Whole) -> None:
+    made = with_larger.made
+    before = BiEncoder.load(with_larger.tiny, device="cpu").tokenizer.backend
+    after = BiEncoder.load(made.stages["larger-student"].folder / "model", device="cpu").tokenizer.backend
+    old, new = before.get_vocab(), after.get_vocab()
+    assert {piece: new[piece] for piece in old} == old, "every piece keeps its place"
+    added = [piece for piece in new if piece not in old]
+    assert 20 < len(added) <= 60
+    assert any("가" <= letter <= "힣" for piece in added for letter in piece)
+
+
+def test_it_learns_from_its_own_vectors_and_the_second_teacher(with_larger: Whole) -> None:
     made, material = with_larger.made, read_material(with_larger.data, bi_plan())
-    (nli,) = tasks_of(made, "english-nli")
-    assert (nli["data"], nli["objective"], nli["batch_size"]) == (data_hash(material.nli["en"]), "CrossEntropy", 8)
-    (sts,) = tasks_of(made, "english-sts")
-    wanted = both_ways(material.scored("stsb"))
+    english, _ = material.translations.columns.values()
+    own = BiEncoder.load(with_larger.tiny, device="cpu", max_length=48)
+    assert np.allclose(array_of(made, "larger-targets", "translations"), own.encode(english, normalize=True), atol=2e-3)
+    names = [one["name"] for one in tasks_of(made, "larger-distil")]
+    assert names == ["translations", "plain", "neighbours"]
+    chosen = made.stages["larger-distil"].facts["last"]["evaluation"]["selection"]
+    assert "KorSTS dev" in chosen, "it reads Korean"
+
+
+def test_it_learns_nli_then_scores_of_both_languages_in_both_orders(with_larger: Whole) -> None:
+    made, material = with_larger.made, read_material(with_larger.data, bi_plan())
+    assert [one["data"] for one in tasks_of(made, "larger-nli")] == [data_hash(one) for one in material.nli.values()]
+    (sts,) = tasks_of(made, "larger-sts")
+    wanted = both_ways(material.scored())
     assert (sts["data"], sts["objective"], sts["rows"]) == (data_hash(wanted), "CrossScore", len(wanted))
-    chosen = made.stages["english-sts"].facts["last"]["evaluation"]["selection"]
-    assert set(chosen) == {"STSb dev", "mean"}, "it reads no Korean"
-    model = CrossEncoder.load(made.stages["english-sts"].folder / "model", device="cpu")
+    model = CrossEncoder.load(made.stages["larger-sts"].folder / "model", device="cpu")
     assert model.max_length == 48
 
 
-def test_it_labels_english_pairs_and_no_others(with_larger: Whole) -> None:
-    made, material, rows = with_larger.made, read_material(with_larger.data, bi_plan()), english_rows(with_larger)
+def test_it_labels_every_pair(with_larger: Whole) -> None:
+    made, material = with_larger.made, read_material(with_larger.data, bi_plan())
     pool, pairs = material.pool(), array_of(made, "pairs", "pairs")
-    assert 20 < rows.sum() < len(rows) - 20, "the test must be able to fail"
-    scores = array_of(made, "english", "scores")
+    scores = array_of(made, "larger", "scores")
     assert (scores.dtype, scores.shape) == (np.float32, (len(pairs),))
-    assert np.array_equal(~np.isnan(scores), rows)
-    model = CrossEncoder.load(made.stages["english-sts"].folder / "model", device="cpu", max_length=48)
-    told = model.predict([(pool[a], pool[b]) for a, b in pairs[rows].tolist()])
-    assert np.allclose(scores[rows], told, atol=1e-4)
-    facts = made.stages["english"].facts
-    assert facts["pairs"] == rows.sum()
-    dev = material.selection[-1]
-    agreement = spearman(np.asarray(dev.targets), model.predict(list(zip(*dev.columns.values(), strict=True))))
-    assert facts["agreement"] == {"STSb dev": pytest.approx(agreement, abs=1e-6)}
+    model = CrossEncoder.load(made.stages["larger-sts"].folder / "model", device="cpu", max_length=48)
+    told = model.predict([(pool[a], pool[b]) for a, b in pairs.tolist()])
+    assert np.allclose(scores, told, atol=1e-4)
+    facts = made.stages["larger"].facts
+    assert facts["pairs"] == len(pairs)
+    for dev in material.selection:
+        agreement = spearman(np.asarray(dev.targets), model.predict(list(zip(*dev.columns.values(), strict=True))))
+        assert facts["agreement"][dev.name] == pytest.approx(agreement, abs=1e-6)
 
 
-def test_first_labels_of_korean_pairs_do_not_hang_on_it(with_larger: Whole) -> None:
-    made, rows = with_larger.made, english_rows(with_larger)
-    before, first = array_of(made, "pairs", "labels"), array_of(made, "english", "labels")
-    assert np.array_equal(first[~rows], before[~rows])
-    scores = array_of(made, "english", "scores")
-    assert np.allclose(first[rows], 0.99 * scores[rows] + 0.01 * before[rows], atol=1e-6)
-    assert not np.allclose(first[rows], before[rows], atol=1e-3)
-    wanted = read_silver(
-        read_material(with_larger.data, bi_plan()), made.stages["pairs"], made.stages["english"], seed=0
-    )
+def test_the_labellers_learn_its_labels_and_the_cosines(with_larger: Whole) -> None:
+    made = with_larger.made
+    before, first = array_of(made, "pairs", "labels"), array_of(made, "first", "labels")
+    scores = array_of(made, "larger", "scores")
+    assert np.allclose(first, 0.99 * scores + 0.01 * before, atol=1e-6)
+    assert not np.allclose(first, before, atol=1e-3)
+    material = read_material(with_larger.data, bi_plan())
+    wanted = read_silver(material, made.stages["pairs"], made.stages["first"], seed=0)
     for number in (1, 2):
         (silver,) = tasks_of(made, f"labeller-{number}-silver")
         assert silver["data"] == data_hash(wanted), "what both labellers learn"
@@ -173,7 +196,7 @@ def test_without_it_the_labellers_learn_the_cosines(whole: Whole) -> None:
 @pytest.mark.parametrize("which", ["whole", "with_larger"])
 def test_last_labels_are_those_of_all_together(which: str, request: pytest.FixtureRequest) -> None:
     run: Whole = request.getfixturevalue(which)
-    made, material, rows = run.made, read_material(run.data, bi_plan()), english_rows(run)
+    made, material = run.made, read_material(run.data, bi_plan())
     pool, pairs = material.pool(), array_of(made, "pairs", "pairs")
     read = [[(pool[a], pool[b]) for a, b in pairs.tolist()], [(pool[b], pool[a]) for a, b in pairs.tolist()]]
     said = []
@@ -184,11 +207,10 @@ def test_last_labels_are_those_of_all_together(which: str, request: pytest.Fixtu
     near = Labeller(multi, [], material.scored(), cosine_weight=1.0).scale(array_of(made, "pairs", "cosines"))
     mean = (said[0] + said[1]) / 2
     if which == "with_larger":
-        scores = array_of(made, "english", "scores")
-        mean[rows] = (mean[rows] + scores[rows]) / 2
+        mean = (mean + array_of(made, "larger", "scores")) / 2
     assert np.allclose(array_of(made, "labels", "labels"), 0.99 * mean + 0.01 * near, atol=1e-4)
     inputs = json.loads((made.stages["labels"].folder / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["english"] == (made.stages["english"].digest if which == "with_larger" else None)
+    assert inputs["larger"] == (made.stages["larger"].digest if which == "with_larger" else None)
 
 
 def test_what_is_told_of_the_making(whole: Whole, with_larger: Whole, tmp_path: Path) -> None:
@@ -200,7 +222,7 @@ def test_what_is_told_of_the_making(whole: Whole, with_larger: Whole, tmp_path: 
         assert ("all-mpnet-base-v2" in names) == larger
         assert ("--larger MPNET" in making.content["command"]) == larger
         assert [one["name"] for one in making.rows("stages")] == list(STAGES if larger else BI_STAGES)
-        for language, words in (("en", "labels English pairs"), ("ko", "영어 쌍에 점수를 붙임")):
+        for language, words in (("en", "then labels pairs"), ("ko", "쌍에 점수를 붙임")):
             text = card(making, results, language)  # type: ignore[arg-type]
             assert ("all-mpnet-base-v2" in text) == (words in text) == larger
 
@@ -224,11 +246,9 @@ def test_another_larger_model_repeats_what_hangs_on_it_and_nothing_before(with_l
     shutil.copytree(with_larger.folder, run)
     made = make(run, with_larger.tiny, with_larger.data, larger=tmp_path / "other")
     assert tuple(made.stages) == STAGES
-    assert tuple(name for name in STAGES if name not in skipped(made)) == (*ENGLISH, *AFTER)
-    rows = english_rows(with_larger)
-    before, after = (array_of(one, "english", "labels") for one in (with_larger.made, made))
-    assert np.array_equal(before[~rows], after[~rows])
-    assert not np.array_equal(before[rows], after[rows])
+    assert tuple(name for name in STAGES if name not in skipped(made)) == (*LARGER, *LABELLED, *AFTER)
+    before, after = (array_of(one, "larger", "scores") for one in (with_larger.made, made))
+    assert not np.array_equal(before, after)
 
 
 def test_left_out_again_it_is_the_run_without_it(whole: Whole, with_larger: Whole, tmp_path: Path) -> None:
@@ -237,7 +257,7 @@ def test_left_out_again_it_is_the_run_without_it(whole: Whole, with_larger: Whol
     assert {name: one.digest for name, one in made.stages.items()} == {
         name: one.digest for name, one in whole.made.stages.items()
     }
-    assert set(skipped(made)) >= {*BI_STAGES[:PLACE], "labeller-1-nli", "labeller-2-nli"}
+    assert set(skipped(made)) >= {*BI_STAGES[:PAIRS], "labeller-1-nli", "labeller-2-nli"}
 
 
 def test_a_teacher_without_whole_words_is_refused_first(

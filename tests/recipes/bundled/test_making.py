@@ -38,7 +38,7 @@ from recipes.bundled.whole_run import BI_STAGES, Second, bi_plan, make, skipped
 
 pytestmark = pytest.mark.usefixtures("quiet")
 SILVER = ("labeller-1-silver", "labeller-1-sts", "labeller-2-silver", "labeller-2-sts")
-LATE = ("multi", "pairs", *SILVER, "labels", "final", "finish")
+LATE = ("multi", "pairs", *SILVER, "labels", "final", "merged", "finish")
 FROM_DISTIL = BI_STAGES[BI_STAGES.index("distil") :]
 
 
@@ -63,17 +63,17 @@ def test_every_stage_ran_in_its_order(whole: Whole) -> None:
 
 
 def test_the_model_that_comes_out(whole: Whole) -> None:
-    assert whole.made.folder == whole.folder / "17-finish/model"
+    assert whole.made.folder == whole.folder / "18-finish/model"
     assert (whole.made.folder / "model.int8.safetensors").is_file()
     assert not (whole.made.folder / "model.safetensors").exists()
     model = munjang.load(whole.made.folder, device="cpu", dtype="float32")
     assert set(model.thresholds) == {"paraphrase", "cluster"}
     assert (model.dimension, model.max_length) == (32, 64)
     texts = ["비가 온다.", "a man reads a book at home."]
-    exact = BiEncoder.load(whole.folder / "17-finish/float32", device="cpu", dtype="float32")
+    exact = BiEncoder.load(whole.folder / "18-finish/float32", device="cpu", dtype="float32")
     assert exact.thresholds == model.thresholds
     assert np.allclose(model.encode(texts, normalize=True), exact.encode(texts, normalize=True), atol=0.05)
-    final = BiEncoder.load(whole.made.stages["final"].folder / "model", device="cpu", dtype="float32")
+    final = BiEncoder.load(whole.made.stages["merged"].folder / "model", device="cpu", dtype="float32")
     assert np.allclose(final.encode(texts), exact.encode(texts), atol=1e-6)
 
 
@@ -274,7 +274,7 @@ def test_saved_again_the_weights_stay_the_same(whole: Whole, tmp_path: Path) -> 
         BiEncoder.load(whole.made.folder if not number else tmp_path / "0", device="cpu").save(
             tmp_path / str(number), dtype="int8"
         )
-    once = BiEncoder.load(whole.made.stages["final"].folder / "model", device="cpu")
+    once = BiEncoder.load(whole.made.stages["merged"].folder / "model", device="cpu")
     once.save(tmp_path / "once", dtype="int8")
     name = "model.int8.safetensors"
     found = {
@@ -326,14 +326,14 @@ def test_the_same_call_again_does_nothing(whole: Whole) -> None:
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"final": Schedule(3, 1e-3)}, ("final", "finish")),
-        ({"labeller_sts": Schedule(3, 1e-3)}, (*SILVER[1::2], "labels", "final", "finish")),
+        ({"final": Schedule(3, 1e-3)}, ("final", "merged", "finish")),
+        ({"labeller_sts": Schedule(3, 1e-3)}, (*SILVER[1::2], "labels", "final", "merged", "finish")),
         ({"multi": Schedule(3, 1e-3)}, LATE),
         ({"passages": 60}, ("passages", "tuned", "targets", *FROM_DISTIL)),
         ({"held_questions": 20}, ("passages", "tuned", "targets", *FROM_DISTIL)),
         ({"foreign": 30}, ("tuned", "targets", *FROM_DISTIL)),
         ({"distil": Schedule(3, 1e-3)}, FROM_DISTIL),
-        ({"cosine_weight": 0.9}, ("labels", "final", "finish")),
+        ({"cosine_weight": 0.9}, ("labels", "final", "merged", "finish")),
         ({"tuned": Schedule(3, 1e-3)}, ("tuned", "targets", *FROM_DISTIL)),
         ({"vocabulary": 240}, ("student", *FROM_DISTIL)),
     ],
@@ -352,7 +352,7 @@ def test_another_length_repeats_what_reads_at_it(whole: Whole, tmp_path: Path) -
     """Whatever comes out: where the texts are short it may be the same, and what builds on it is then skipped."""
     shutil.copytree(whole.folder, tmp_path / "run")
     made = make(tmp_path / "run", whole.tiny, whole.data, plan=bi_plan(max_length=60))
-    assert set(BI_STAGES) - set(skipped(made)) >= {"tuned", "distil", "multi", "final", "finish"}
+    assert set(BI_STAGES) - set(skipped(made)) >= {"tuned", "distil", "multi", "final", "merged", "finish"}
     assert set(skipped(made)) >= {"student", "second", "passages"}
     assert munjang.load(made.folder, device="cpu").max_length == 60
     shorter = make(tmp_path / "run", whole.tiny, whole.data, plan=bi_plan(max_length=60, train_length=40))

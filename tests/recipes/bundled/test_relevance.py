@@ -303,7 +303,10 @@ def test_without_a_larger_model_there_is_no_such_part(reranked: tuple[Path, Rera
 
 def test_what_is_told_of_the_larger_model(run: Run, with_larger: Whole, tmp_path: Path) -> None:
     results = read_results(results_file(tmp_path / "results.json"))
-    uses = {"en": "labels English pairs; graded relevance", "ko": "영어 쌍에 점수를 붙임; 관련도를 가르침"}
+    uses = {
+        "en": "learns Korean, then labels pairs; graded relevance",
+        "ko": "한국어를 익힌 뒤 쌍에 점수를 붙임; 관련도를 가르침",
+    }
     for folder, both in ((run.folder, True), (with_larger.folder, False)):
         making = read_making(folder / "making.json")
         (larger,) = [one for one in making.rows("teachers") if one["name"] == "all-mpnet-base-v2"]

@@ -65,10 +65,10 @@ def test_a_hundredth() -> None:
     assert small.warm_up.steps == 0, "a stage that is left out stays so"
     assert small.rows == 0.01
     assert (small.vocabulary, small.passages, small.foreign) == (2_000, 900, 600)
-    assert (small.english_nli.steps, small.english_sts.steps) == (15, 10)
-    assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (240, 400)
+    assert (small.larger_pieces, small.larger_nli.steps, small.larger_sts.steps) == (140, 15, 15)
+    assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (180, 400)
     assert small.held_questions == 100, "fewer calibrate nothing"
-    assert small.multi_parts["translations"] == Part(0.20, 26)
+    assert small.multi_parts["translations"] == Part(0.18, 26)
     assert small.multi_parts["questions"].batch_size == 6
     assert small.selection_rows == plan.selection_rows
     assert scaled(RerankPlan(), 0.01).main_parts["passages"].batch_size == 4

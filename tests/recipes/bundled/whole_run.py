@@ -19,9 +19,11 @@ from recipes.bundled.whole_data import DOES, WHERE, WHO
 BI_STAGES = (
     "student", "second", "passages", "tuned", "targets", "distil", "multi", "pairs", "labeller-1-nli",
     "labeller-1-silver", "labeller-1-sts", "labeller-2-nli", "labeller-2-silver", "labeller-2-sts", "labels", "final",
-    "finish",
+    "merged", "finish",
 )  # fmt: skip
-ENGLISH = ("english-nli", "english-sts", "english")  # with a larger English model, after `pairs`
+# With a larger English model: after `multi`, and after `pairs`.
+LARGER = ("larger-student", "larger-targets", "larger-distil", "larger-nli", "larger-sts")
+LABELLED = ("larger", "first")
 RERANK_STAGES = ("negatives", "main", "finish")
 GRADED_STAGES = ("negatives", "relevance", "main", "finish")  # with a larger English model
 
@@ -64,8 +66,12 @@ def bi_plan(**changes: object) -> BiPlan:
         multi_parts={name: replace(part, batch_size=8) for name, part in BiPlan().multi_parts.items()},
         final=replace(quick, steps=9),
         final_parts={name: replace(part, batch_size=8) for name, part in BiPlan().final_parts.items()},
-        english_nli=labeller,
-        english_sts=labeller,
+        larger_pieces=60,
+        larger_distil=replace(quick, steps=4),
+        larger_distil_parts={name: replace(part, batch_size=8) for name, part in BiPlan().larger_distil_parts.items()},
+        larger_nli=labeller,
+        larger_sts=labeller,
+        labellers=2,
         labeller_nli=labeller,
         labeller_silver=labeller,
         labeller_sts=labeller,

@@ -2,8 +2,10 @@
 
     student ... distil   a student that places both languages like its teachers (`teaching`)
     multi       NLI, STS, questions, passages, translations together: a first whole model
+    larger-*    a larger model that learns Korean and to label (`larger`; left out where none was given)
     pairs ... labels   pairs of all sentences, labelled by cross-encoders and bi-encoder together (`labelling`)
     final       `multi` again from `distil`, with the labelled pairs
+    merged      its weights, part of the way back to those of `student` (`merging`)
     finish      thresholds, int8 weights
 
 Every stage is done once; the same call after a kill goes on, and changed settings repeat what depends on them.
@@ -23,9 +25,10 @@ from munjang.evaluation.sts import StsEvaluator
 from munjang.recipes.bundled.calibrating import calibrate_bi, parakqc_parts
 from munjang.recipes.bundled.labelling import Labelling, read_silver
 from munjang.recipes.bundled.material import read_material
+from munjang.recipes.bundled.merging import furthest, merge
 from munjang.recipes.bundled.recording import write_making
 from munjang.recipes.bundled.settings import scaled
-from munjang.recipes.bundled.stage_training import Workshop, described, task
+from munjang.recipes.bundled.stage_training import Selection, Workshop, described, task
 from munjang.recipes.bundled.teaching import MakeOptions, Taught, Teaching, question_pairs, read_passages
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
@@ -80,9 +83,9 @@ class _Making:
         warm = teaching.warm_up(student) if self.plan.warm_up.steps else student
         distil = teaching.distil(warm, taught)
         multi = self.together("multi", distil, taught)
-        silver = self.labelling.run(multi, distil)
+        silver = self.labelling.run(multi, distil, self.labelling.best(second))
         final = self.together("final", distil, taught, silver=silver)
-        return self.finish(final, calibrating)
+        return self.finish(self.merged(student, final), calibrating)
 
     def together(self, name: str, begun: Done, taught: Taught, *, silver: tuple[Done, Done] | None = None) -> Done:
         """Every kind of data, a share of the steps each."""
@@ -113,6 +116,24 @@ class _Making:
         inputs |= {"silver": [one.digest for one in silver or ()], "length": length}
         schedule = plan.final if silver else plan.multi
         return self.shop.trained(name, lambda: self.shop.bi(begun, length), tasks, schedule=schedule, inputs=inputs)
+
+    def merged(self, student: Done, final: Done) -> Done:
+        """Part of the way back to what the student began as."""
+        plan, shop = self.plan, self.shop
+
+        def make(folder: Path) -> Made:
+            begun, trained = (shop.bi(one, plan.max_length) for one in (student, final))
+            chooses = Selection(shop.selection)
+            found, scores = furthest(
+                plan.merged_shares, lambda share: chooses(merge(begun, trained, share)).value, plan.merged_cost
+            )
+            merge(begun, trained, found).save(folder / "model")
+            return Made(["model"], {"share": found, "scores": {str(share): value for share, value in scores.items()}})
+
+        inputs: dict[str, object] = {"begun": student.digest, "trained": final.digest, "length": plan.max_length}
+        inputs |= {"shares": plan.merged_shares, "cost": plan.merged_cost}
+        inputs |= {"selection": [data_hash(one) for one in shop.selection]}
+        return shop.stages.run("merged", inputs, make)
 
     def finish(self, final: Done, calibrating: str) -> Done:
         """The model at its full length, with its thresholds, as float32 and as int8."""

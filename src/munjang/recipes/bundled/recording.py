@@ -39,7 +39,7 @@ _USED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "chatbot": (("train",), {"en": "plain sentences", "ko": "일반 문장"}),
     "nsmc-reviews": (("train",), {"en": "plain sentences, a part of them", "ko": "일반 문장(일부)"}),
 }
-_LARGER_USE = {"en": "labels English pairs", "ko": "영어 쌍에 점수를 붙임"}
+_LARGER_USE = {"en": "learns Korean, then labels pairs", "ko": "한국어를 익힌 뒤 쌍에 점수를 붙임"}
 _LARGER: dict[str, object] = {
     "name": "all-mpnet-base-v2",
     "licence": "Apache-2.0",

@@ -22,13 +22,14 @@ from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
 from munjang.recipes.bundled.calibrating import calibrate_reranker
-from munjang.recipes.bundled.labelling import both_ways, read_silver
+from munjang.recipes.bundled.labelling import read_silver
 from munjang.recipes.bundled.making import BiMade, make_bi
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.passages import Questions, joined
 from munjang.recipes.bundled.recording import write_making
 from munjang.recipes.bundled.relevance import Grading, graded_lists
 from munjang.recipes.bundled.settings import RerankPlan, scaled
+from munjang.recipes.bundled.silver import both_ways
 from munjang.recipes.bundled.stage_training import Array, Workshop, described, load_array, save_arrays, task
 from munjang.recipes.bundled.teaching import MakeOptions, read_passages
 from munjang.recipes.stages import Done, Made, open_stages

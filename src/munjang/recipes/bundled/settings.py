@@ -94,9 +94,9 @@ class BiPlan:
     distil: Schedule = Schedule(4_000, 2e-4, 6e-4)
     distil_parts: dict[str, Part] = field(
         default_factory=lambda: {
-            "translations": Part(0.46, 512),
-            "long": Part(0.10, 96),
-            "words": Part(0.12, 192),
+            "translations": Part(0.44, 512),
+            "long": Part(0.10, 96, 2.0),
+            "words": Part(0.14, 192, 4.0),
             "plain": Part(0.15, 1024),
             "neighbours": Part(0.17, 256),
         }
@@ -110,13 +110,13 @@ class BiPlan:
     multi_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "nli-ko": Part(0.14, 256),
-            "nli-en": Part(0.10, 256),
-            "sts": Part(0.26, 128),
+            "nli-en": Part(0.08, 256),
+            "sts": Part(0.25, 128),
             "questions": Part(0.04, 128),
-            "passages": Part(0.10, 128),
-            "translations": Part(0.20, 512),
-            "long": Part(0.08, 96),
-            "words": Part(0.08, 192),
+            "passages": Part(0.09, 128),
+            "translations": Part(0.18, 512),
+            "long": Part(0.10, 96, 3.0),
+            "words": Part(0.12, 192, 4.0),
         }
     )
 
@@ -127,26 +127,39 @@ class BiPlan:
     final: Schedule = Schedule(8_000, 1.5e-4, 2e-4)
     final_parts: dict[str, Part] = field(
         default_factory=lambda: {
-            "nli-ko": Part(0.09, 256),
-            "nli-en": Part(0.07, 256),
+            "nli-ko": Part(0.08, 256),
+            "nli-en": Part(0.06, 256),
             "sts": Part(0.18, 128),
             "questions": Part(0.03, 128),
-            "passages": Part(0.09, 128),
-            "translations": Part(0.14, 512),
-            "long": Part(0.07, 96),
-            "words": Part(0.07, 192),
+            "passages": Part(0.08, 128),
+            "translations": Part(0.13, 512),
+            "long": Part(0.08, 96, 3.0),
+            "words": Part(0.10, 192, 4.0),
             "silver": Part(0.26, 256),
         }
     )
 
-    # The larger English model as a cross-encoder.
-    english_nli: Schedule = Schedule(1_500, 4e-5, head_rate=2e-4)
-    english_sts: Schedule = Schedule(1_000, 3e-5)
+    # The weights of `student` in the finished ones: as many as cost the selection sets' mean this little.
+    merged_shares: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+    merged_cost: float = 0.002
+
+    # The larger English model, made to read Korean: it labels, and is not bundled.
+    larger_pieces: int = 14_000  # beside its own
+    larger_distil: Schedule = Schedule(1_500, 1e-4, 4e-4)
+    larger_distil_parts: dict[str, Part] = field(
+        default_factory=lambda: {
+            "translations": Part(0.60, 256),
+            "plain": Part(0.15, 256),
+            "neighbours": Part(0.25, 128),
+        }
+    )
+    larger_nli: Schedule = Schedule(1_500, 4e-5, head_rate=2e-4)
+    larger_sts: Schedule = Schedule(1_500, 3e-5)
 
     # The cross-encoders that label, one after another by seed.
-    labellers: int = 2
+    labellers: int = 1
     labeller_nli: Schedule = Schedule(1_800, 1e-4, head_rate=2e-4)
-    labeller_silver: Schedule = Schedule(5_000, 1e-4, head_rate=2e-4)
+    labeller_silver: Schedule = Schedule(3_500, 1e-4, head_rate=2e-4)
     labeller_sts: Schedule = Schedule(2_000, 6e-5)
     labeller_batch: int = 64
     passages: int = 90_000  # made questions
@@ -162,7 +175,7 @@ class RerankPlan:
     negatives: int = 7  # passages beside the right one
     relevance: int = 40_000  # lists that a larger English model grades, where there is one
     relevance_temperature: float = 0.05  # of its cosines: the softmax over a list is to be sharp
-    main: Schedule = Schedule(24_000, 1e-4, head_rate=2e-4)
+    main: Schedule = Schedule(18_000, 1e-4, head_rate=2e-4)
     main_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "silver": Part(0.48, 128),
@@ -183,7 +196,7 @@ def scaled(plan: T, share: float) -> T:
     for name, value in vars(plan).items():
         if isinstance(value, Schedule):
             changes[name] = replace(value, steps=_less(value.steps, share, least=4))
-        elif name in ("passages", "held_questions", "vocabulary", "foreign", "relevance"):
+        elif name in ("passages", "held_questions", "vocabulary", "foreign", "relevance", "larger_pieces"):
             changes[name] = _less(value, share, least={"vocabulary": 2_000, "passages": 400}.get(name, 100))
         elif name == "rows":
             changes[name] = min(value, max(value * share, 0.002))

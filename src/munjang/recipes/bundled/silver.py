@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
-from munjang.data import Examples
+from munjang.data import Examples, join
 from munjang.data.normalise import normalise
 from munjang.evaluation.metrics import spearman
 from munjang.inputs import Progress
@@ -81,6 +81,13 @@ def in_other_languages(examples: Examples, other: Mapping[str, str], *, seed: in
         for role, texts in examples.columns.items()
     }
     return replace(examples, columns=columns)
+
+
+def both_ways(examples: Examples) -> Examples:
+    """Scored pairs in both orders: a likeness has none, and a cross-encoder is to know it."""
+    a, b = examples.columns
+    turned = replace(examples, columns={a: examples.columns[b], b: examples.columns[a]})
+    return join([examples, turned], name=examples.name)
 
 
 def cosines_of(model: BiEncoder, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:

@@ -114,7 +114,7 @@ class Teaching:
 
         def make(folder: Path) -> Made:
             english, korean = material.translations.columns.values()
-            both = normalize(_each(english, self._second) + _each(korean, self._second))
+            both = normalize(each(english, self._second) + each(korean, self._second))
             plain = self._second(material.plain)
             near = neighbours_of(plain, _TAUGHT_NEIGHBOURS, device=self._device)
             pairs = silver_pairs(near, random_share=plan.random_pairs, seed=seed)
@@ -185,7 +185,7 @@ class Teaching:
             teacher = self.shop.bi(tuned, self.plan.max_length)
             long = [english for english, _ in read_passages(passages).twins()]
             found = {
-                name: _each(texts, lambda some: teacher.encode(some, normalize=True)).astype(np.float16)
+                name: each(texts, lambda some: teacher.encode(some, normalize=True)).astype(np.float16)
                 for name, texts in (
                     ("translations", self._translations[0]),
                     ("long", long),
@@ -231,7 +231,7 @@ class Teaching:
             plain = Examples("plain", "taught", {"text": material.plain}, load_array(second, "plain"))
             scores = load_array(second, "scores")
             near = pairs_of(material.plain, load_array(second, "pairs"), scores, name="neighbours")
-            relational = objectives.Distil([self._by_second(1.0)])
+            relational = objectives.Distil([self.by_second(1.0)])
             return [
                 task(self.taught(taught), self.objective(), parts["translations"]),
                 task(self.long(taught), self.long_objective(), parts["long"]),
@@ -262,12 +262,17 @@ class Teaching:
             "translations", "taught", {"text": english, "translation": korean}, np.concatenate(vectors, axis=1)
         )
 
-    def objective(self) -> objectives.Distil:
+    def objective(self, width: int | None = None) -> objectives.Distil:
+        """For translations: the first teacher's vectors, then the second's. width: of another first teacher."""
         plan = self.plan
         first = objectives.Teaching(
-            self.teacher_width, mse=0, cosine=plan.cosine, contrastive=plan.contrastive, relational=plan.relational
+            width or self.teacher_width,
+            mse=0,
+            cosine=plan.cosine,
+            contrastive=plan.contrastive,
+            relational=plan.relational,
         )
-        return objectives.Distil([first, self._by_second(plan.second_relational)])
+        return objectives.Distil([first, self.by_second(plan.second_relational)])
 
     def long(self, taught: Taught) -> Examples:
         """Passages in both languages with the English teacher's vectors."""
@@ -296,7 +301,7 @@ class Teaching:
     def _device(self) -> str:
         return str(getattr(self.options.second, "device", None) or self.options.device or "cpu")
 
-    def _by_second(self, weight: float) -> objectives.Teaching:
+    def by_second(self, weight: float) -> objectives.Teaching:
         return objectives.Teaching(self.options.second.dimension, mse=0, relational=weight)
 
     def _second(self, texts: Sequence[str]) -> Array:  # float32 [n, width], of length 1
@@ -332,7 +337,7 @@ def _pair(unit: Unit) -> tuple[str, str]:
     return first, second
 
 
-def _each(texts: Sequence[str], encode: Callable[[list[str]], Any]) -> Array:
+def each(texts: Sequence[str], encode: Callable[[list[str]], Any]) -> Array:
     """Vectors of texts, every different one encoded once."""
     unique = list(dict.fromkeys(texts))
     place = {text: row for row, text in enumerate(unique)}

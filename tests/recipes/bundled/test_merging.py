@@ -1,0 +1,77 @@
+"""Weights between two models, and how far back is chosen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from munjang.bi_encoder import BiEncoder
+from munjang.errors import ModelError
+from munjang.recipes.bundled.merging import furthest, merge
+from munjang.students import StudentPlan, make_student
+from recipes.bundled.conftest import Whole
+
+TEXTS = ["비가 온다.", "It is raining.", "고양이가 잔다."]
+
+
+def both(tiny: Path) -> tuple[BiEncoder, BiEncoder]:
+    """A model, and the same with other weights."""
+    begun, trained = (BiEncoder.load(tiny, device="cpu", dtype="float32") for _ in range(2))
+    with torch.no_grad():
+        for weight in trained.parts.body.parameters():
+            weight.add_(0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+    trained.refresh()
+    return begun, trained
+
+
+@given(share=st.floats(0, 1))
+def test_every_weight_lies_between(whole: Whole, share: float) -> None:
+    begun, trained = both(whole.tiny)
+    merged = merge(begun, trained, share).parts.body.state_dict()
+    old, new = (one.parts.body.state_dict() for one in (begun, trained))
+    for name, weight in merged.items():
+        assert torch.allclose(weight, (1 - share) * new[name] + share * old[name], atol=1e-6)
+
+
+def test_its_ends_are_the_two_models_and_both_stay(whole: Whole) -> None:
+    begun, trained = both(whole.tiny)
+    before = [one.encode(TEXTS) for one in (begun, trained)]
+    for share, wanted in ((1.0, before[0]), (0.0, before[1])):
+        assert np.allclose(merge(begun, trained, share).encode(TEXTS), wanted, atol=1e-5)
+    half = merge(begun, trained, 0.5).encode(TEXTS)
+    assert not any(np.allclose(half, one, atol=1e-3) for one in before)
+    assert all(np.array_equal(one.encode(TEXTS), was) for one, was in zip((begun, trained), before, strict=True))
+
+
+def test_models_of_another_shape_are_refused(whole: Whole) -> None:
+    begun, trained = both(whole.tiny)
+    shorter = BiEncoder(make_student(begun, StudentPlan(layers=1)).parts, device="cpu")
+    with pytest.raises(ModelError, match="expected two models of one shape"):
+        merge(shorter, trained, 0.5)
+
+
+def test_as_far_back_as_it_costs_little() -> None:
+    scores = {0.0: 0.80, 0.1: 0.81, 0.2: 0.809, 0.3: 0.79}
+    assert furthest(list(scores), scores.__getitem__, 0.002) == (0.2, scores)
+    assert furthest(list(scores), scores.__getitem__, 0.0) == (0.1, scores)
+    assert furthest(list(scores), scores.__getitem__, 0.5)[0] == 0.3
+
+
+def test_the_stage_keeps_the_share_that_the_selection_sets_allow(whole: Whole) -> None:
+    stages = whole.made.stages
+    facts = stages["merged"].facts
+    scores = {float(share): value for share, value in facts["scores"].items()}
+    assert facts["share"] == max(share for share, value in scores.items() if value >= max(scores.values()) - 0.002)
+    begun, trained, merged = (
+        BiEncoder.load(stages[name].folder / "model", device="cpu", dtype="float32")
+        for name in ("student", "final", "merged")
+    )
+    assert np.allclose(merged.encode(TEXTS), merge(begun, trained, facts["share"]).encode(TEXTS), atol=1e-5)
+    inputs = json.loads((stages["finish"].folder / "stage.json").read_text("utf-8"))["inputs"]
+    assert inputs["model"] == stages["merged"].digest
