@@ -184,6 +184,7 @@ def test_a_model_on_the_gpu_of_another_process(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("accelerate.PartialState", lambda cpu: Second)
+    monkeypatch.setattr("munjang.training.processes._meet", lambda: (None, {}))
     with pytest.raises(InputError, match=r"process 1 computes on cuda:1, but its model is on cuda:0: load the model"):
         Processes.find(torch.device("cuda", 0))
     assert Processes.find(torch.device("cuda", 1)).rank == 1

@@ -187,7 +187,7 @@ def run_config(args: argparse.Namespace, reporter: Reporter) -> None:
 
     config = Path(args.config)
     folder = Path(args.output) if args.output else config if config.is_dir() else config.parent
-    _tell(repeat(config, folder=folder, progress=not args.quiet), folder, reporter)
+    _tell(repeat(config, folder=folder, progress=not args.quiet and _speaks()), folder, reporter)
 
 
 def _model(args: argparse.Namespace) -> str:
@@ -225,7 +225,7 @@ def _options(
         device=args.device,
         seed=args.seed,
         sets=set_options(args),
-        progress=not args.quiet,
+        progress=not args.quiet and _speaks(),
         before=not args.no_before,
         **found,
     )
@@ -284,8 +284,15 @@ def _parsed(setting: Setting, value: str, args: argparse.Namespace) -> object:
 # --- telling ---------------------------------------------------------------------------------------------------------
 
 
+def _speaks() -> bool:
+    """Of several processes, the first says everything once."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _tell(results: Sequence[RecipeResult], folder: Path, reporter: Reporter) -> None:
     """The scores as a table on stdout; words to stderr."""
+    if not _speaks():
+        return
     header = ("recipe", "set", "part", "metric", "before", "after x 100", "95 % interval", "rows")
     rows: list[tuple[str, ...]] = [header]
     for result in results:

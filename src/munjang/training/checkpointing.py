@@ -2,7 +2,8 @@
 
 `checkpoints/step-00000120/` holds `state.safetensors` and `state.json`. It is written aside, forced to the disk and
 renamed, and only then are older ones removed: whenever the process is killed, the last whole checkpoint is there. The
-random state needs no place: everything random follows from the seed and the step (`stepping.py`, `batching.py`).
+random state needs no place: everything random follows from the seed and the step (`stepping.py`, `batching.py`). Nor
+does the number of processes: a run may go on with more of them or fewer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from munjang.durable import disk_errors, sync_folder, write_whole
 from munjang.errors import ResumeError
+from munjang.training.processes import Processes
 
 _PREFIX = "step-"
 
@@ -53,6 +55,19 @@ def write_checkpoint(
 def checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints, oldest first."""
     return sorted(path for path in folder.glob(f"{_PREFIX}*") if (path / "state.json").is_file())
+
+
+def last_checkpoint(folder: Path, processes: Processes) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The last whole state, where there is one. The first process reads it and sends it to the others."""
+    found = checkpoints(folder)
+    newest = processes.all_say(int(found[-1].name.removeprefix(_PREFIX)) if found else -1)
+    if max(newest) > newest[0]:
+        raise ResumeError(
+            f"process {newest.index(max(newest))} finds a checkpoint of step {max(newest):,} in {folder}, process 0 "
+            f"{f'only one of step {newest[0]:,}' if newest[0] >= 0 else 'none'}: processes may start on other machines "
+            "than before, so the run folder must lie where all of them see it"
+        )
+    return processes.tell_state(read_checkpoint(found[-1]) if found and processes.first else None)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

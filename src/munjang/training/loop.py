@@ -29,16 +29,16 @@ from torch import Tensor
 from munjang import evaluation
 from munjang.cross_encoder import CrossEncoder
 from munjang.durable import OutputLock, disk_errors, write_whole
-from munjang.errors import ResumeError, TrainingError
+from munjang.errors import TrainingError
 from munjang.evaluation import Evaluator, Scores
 from munjang.inputs import Progress
 from munjang.training import batching
-from munjang.training.checkpointing import checkpoints, read_checkpoint, write_checkpoint
+from munjang.training.checkpointing import last_checkpoint, write_checkpoint
 from munjang.training.graphs import StepGraphs
 from munjang.training.interrupts import Interrupts
 from munjang.training.log import RunLog, read_log
 from munjang.training.processes import Processes
-from munjang.training.run import Task, TrainingResult, check_tasks, describe_run, identity_of
+from munjang.training.run import Task, TrainingResult, check_config, check_tasks, describe_run, identity_of
 from munjang.training.sequences import Array
 from munjang.training.settings import TrainingSettings, rate_at
 from munjang.training.state import State, check_evaluators, chosen_metric
@@ -70,6 +70,7 @@ def train(
     path = None if folder is None else Path(folder)
     with contextlib.ExitStack() as stack:
         processes = Processes.find(model.device)
+        stack.enter_context(processes.needed())
         if path is not None and processes.first:
             with disk_errors(path, safe="nothing was trained yet"):
                 path.mkdir(parents=True, exist_ok=True)
@@ -256,6 +257,7 @@ class _Run:
             lines = [json.dumps({"row": int(i), **examples.row(int(i))}, ensure_ascii=False, default=str) for i in rows]
             write_whole(path, ("\n".join(lines) + "\n").encode())
             where = f"its {len(rows)} rows are in {path}"
+        self.processes.tell(0.0)
         raise TrainingError(
             f"step {step:,} on {self.works[number].name} gave a loss of {loss} and a gradient of norm {norm}; {where}. "
             "The weights are those from before this step. Look for broken targets in it; lower the learning rate, "
@@ -263,6 +265,7 @@ class _Run:
         )
 
     def _interrupted(self) -> NoReturn:
+        self.processes.tell(0.0)  # nobody leaves while the first still saves
         kept = f"saved in {self.folder}; the same command goes on from there" if self.folder else "nothing was saved"
         raise KeyboardInterrupt(f"interrupted after step {self.state.step:,} of {self.steps:,}: {kept}")
 
@@ -316,29 +319,16 @@ class _Run:
 
     def _resume(self) -> TrainingResult | None:
         """Go on from the last checkpoint where there is one; the result where the run was finished already."""
+        self.processes.check_same(self.identity)
         if self.folder is None:
             return None
-        config = self.folder / "config.json"
-        if config.is_file():
-            known = json.loads(config.read_text(encoding="utf-8")).get("identity")
-            if known != self.identity:
-                raise ResumeError(
-                    f"{self.folder} holds another run (other data, model or settings; see its config.json); "
-                    "choose another folder, or remove it"
-                )
-        elif self.processes.first:
-            text = json.dumps(
-                {"identity": self.identity, **self.description}, ensure_ascii=False, indent=2, default=str
-            )
-            with disk_errors(config, safe="nothing was trained yet"):
-                write_whole(config, (text + "\n").encode())
-        self.processes.tell(0.0)
-        found = checkpoints(self.folder / "checkpoints")
-        if not found:
+        if self.processes.first:
+            check_config(self.folder / "config.json", self.identity, self.description)
+        found = last_checkpoint(self.folder / "checkpoints", self.processes)
+        if found is None:
             self.log.cut_back(0)
             return None
-        tensors, facts = read_checkpoint(found[-1])
-        self._restore(tensors, facts)
+        self._restore(*found)
         return self._finish() if self.state.step >= self.steps or self.state.stopped else None
 
     def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -349,7 +339,11 @@ class _Run:
         if self.settings.token_budget == facts["budget_asked"]:
             self.stepper.budget = int(facts["budget"])  # which a lack of memory may have halved
         self.resumed_from = state.step
-        state.remember([record for record in read_log(self.folder / "log.jsonl") if record["step"] <= state.step])
+        if self.processes.first:
+            state.remember([record for record in read_log(self.folder / "log.jsonl") if record["step"] <= state.step])
+        told = self.processes.tell_state(({}, {"records": state.memories()}))
+        if told is not None and not self.processes.first:
+            state.remember(told[1]["records"])
         self.log.cut_back(state.step)
         if state.step < self.steps:
             self.log.say(f"going on after step {state.step:,} of {self.steps:,}")

@@ -13,7 +13,8 @@ import numpy as np
 
 from munjang.data import Examples
 from munjang.data.examples import blocks_of
-from munjang.errors import InputError
+from munjang.durable import disk_errors, write_whole
+from munjang.errors import InputError, ResumeError
 from munjang.evaluation import Evaluator
 from munjang.training.lora import describe_lora
 from munjang.training.objectives import Objective
@@ -138,6 +139,20 @@ def identity_of(description: dict[str, object]) -> str:
     said = {**description, "settings": deciding, "model": model}
     text = json.dumps(said, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def check_config(path: Path, identity: str, description: dict[str, object]) -> None:
+    """Refuse the folder of another run; a new one gets its config.json."""
+    if path.is_file():
+        if json.loads(path.read_text(encoding="utf-8")).get("identity") != identity:
+            raise ResumeError(
+                f"{path.parent} holds another run (other data, model or settings; see its config.json); "
+                "choose another folder, or remove it"
+            )
+        return
+    text = json.dumps({"identity": identity, **description}, ensure_ascii=False, indent=2, default=str)
+    with disk_errors(path, safe="nothing was trained yet"):
+        write_whole(path, (text + "\n").encode())
 
 
 def _data_of(evaluator: Evaluator) -> str | None:

@@ -46,6 +46,11 @@ class State:
             if "evaluation" in record:
                 self.evaluations.append(dict(record))
 
+    def memories(self) -> list[dict[str, Any]]:
+        """Records that `remember` would make the same of."""
+        losses = ({"task": task, "loss": loss} for task, recent in self.recent.items() for loss in recent)
+        return [*losses, *self.evaluations]
+
     def judge(self, metric: str, value: float, weights: Mapping[str, Tensor]) -> None:
         """Keep the weights if they are the best so far; a value that is no number is never better than one."""
         if self.best is None or value > self.best.value or (math.isnan(self.best.value) and not math.isnan(value)):
