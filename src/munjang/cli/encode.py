@@ -1,4 +1,7 @@
-"""`munjang encode`: files of texts -> a file of vectors, or JSON lines on stdout as they come."""
+"""`munjang encode`: files of texts -> a file of vectors, or JSON lines on stdout as they come.
+
+With --engine: folders of shards, by several workers (`encode_shards.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from dataclasses import replace
 from itertools import chain, tee
 from pathlib import Path
 
+from munjang.cli.encode_shards import EXAMPLES as SHARD_EXAMPLES
+from munjang.cli.encode_shards import add_engine, check_alone, run_shards
 from munjang.cli.options import add_model, add_prompts, add_reading, load_model, sources
 from munjang.cli.progress import Reporter
 from munjang.data import Row, TextSource
@@ -37,12 +42,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         parents=[common],
         help="texts to vectors",
         description="Encode texts: txt, csv, tsv, jsonl, json, parquet, text formats also as .gz, .xz, .bz2.",
-        epilog=_EXAMPLES,
+        epilog=f"{_EXAMPLES}\n{SHARD_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files of texts, one after another; - is stdin")
     parser.add_argument(
-        "-o", "--output", default="-", metavar="FILE", help="ends in .npy, .parquet or .jsonl; - is jsonl on stdout"
+        "-o",
+        "--output",
+        default="-",
+        metavar="FILE",
+        help="ends in .npy, .parquet or .jsonl; - is jsonl on stdout; with --engine, a folder",
     )
     parser.add_argument("--overwrite", action="store_true", help="begin anew although the output is there")
     parser.add_argument(
@@ -55,11 +64,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     add_prompts(parser)
     add_reading(parser)
     add_model(parser)
+    add_engine(parser)
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read, encode, write, report."""
+    if args.engine is not None:
+        run_shards(args, reporter)
+        return
+    check_alone(args)
+    folder = next((path for path in args.inputs if Path(path).is_dir()), None)
+    if folder is not None:
+        args.usage_error(f"{folder} is a folder: --engine processes encodes folders of parquet and jsonl shards")
     if args.output != "-" and Path(args.output).suffix.lower() not in _SUFFIXES:
         args.usage_error(f"--output must end in {', '.join(_SUFFIXES)}, got {args.output!r}")
     if {"text", "vector"} & set(args.keep):

@@ -25,6 +25,7 @@ class Reporter:
         self._clock = clock
         self._terminal = stream.isatty()
         self._drawn = 0  # characters of the line that stands there now
+        self._shown = clock()  # when `show` last wrote
 
     def say(self, line: str) -> None:
         """Write a line that is good to know."""
@@ -58,6 +59,17 @@ class Reporter:
                 self._write(line)
 
         return update
+
+    def show(self, line: str) -> None:
+        """Draw a line of progress over the last one; elsewhere than on a terminal, write it now and then."""
+        now = self._clock()
+        if self._quiet or now - self._shown < (_REDRAW if self._terminal else _LOG):
+            return
+        self._shown = now
+        if self._terminal:
+            self._draw(line)
+        else:
+            self._write(line)
 
     def _draw(self, line: str) -> None:
         self._stream.write("\r" + line.ljust(self._drawn))

@@ -155,6 +155,13 @@ def _documents(
         yield where, {**key, "text": text, **typed}
 
 
+def as_document(cells: _Cells, columns: tuple[str, str | None], metadata: Sequence[str] | None, where: str) -> Document:
+    """One row as a document. columns: of the text and, where there is one, of the id; metadata: None takes all."""
+    text_column, id_column = columns
+    key = {} if id_column is None else {"id": _id(cells, id_column, where)}
+    return {**key, "text": _text(cells, text_column, where), **_metadata(cells, columns, metadata, where)}
+
+
 def _rows(source: TextSource) -> Iterator[tuple[str, _Cells]]:
     """Place and cells of every row of a file."""
     kind, name = source.kind, source.name
