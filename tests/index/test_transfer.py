@@ -73,7 +73,7 @@ def test_another_layout(file: Path, plain: Plain, tmp_path: Path, model: BiEncod
 def test_many_row_groups(
     file: Path, plain: Plain, tmp_path: Path, model: BiEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("munjang.index.transfer._GROUP_BYTES", 500)
+    monkeypatch.setattr("munjang.index.transfer.GROUP_BYTES", 500)
     with Index.open(tmp_path / "index", model) as index:
         told: list[tuple[int, int | None]] = []
         index.export(file, overwrite=True, progress=lambda done, total: told.append((done, total)))

@@ -15,6 +15,7 @@ from munjang.cli.documents import add_documents, documents_of, survey
 from munjang.cli.index_words import (
     ACTIONS,
     ADDED,
+    COPY_EXAMPLES,
     CREATED,
     DELETE_EXAMPLES,
     DESCRIPTION,
@@ -28,10 +29,12 @@ from munjang.cli.options import add_model, load_model, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import table
 from munjang.data.reading import some_of
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, InputError, MunjangError
 from munjang.index.options import IndexOptions, VectorKind
+from munjang.index.remote.address import is_address, masked
 
 if TYPE_CHECKING:
+    from munjang.index.index import Index
     from munjang.index.results import Document
 
 _Run = Callable[[argparse.Namespace, Reporter], None]
@@ -71,6 +74,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     export = action("export", run_export, TRANSFER_EXAMPLES)
     export.add_argument("file", metavar="FILE", help="ends in .parquet")
     export.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
+    copying = action("copy", run_copy, COPY_EXAMPLES)
+    copying.add_argument("to", metavar="TO", help="where there is no index yet, or a copy that was broken off")
     importing = action("import", run_import, TRANSFER_EXAMPLES)
     importing.add_argument("file", metavar="FILE", help="a file that `munjang index export` wrote")
     add_own_model(importing)
@@ -91,7 +96,7 @@ def _action(
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", metavar="PATH", help="the folder of the index")
+    parser.add_argument("path", metavar="PATH", help="the folder of the index, or its address on a server")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no report")
     parser.set_defaults(run=run, usage_error=parser.error)
     return parser
@@ -111,23 +116,23 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
 def run_create(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read everything once, load the model, make the index, fill it."""
     options = IndexOptions(args.vectors, args.chunk_tokens, args.stride, keyword=not args.no_keyword)
-    folder = Path(args.path)
-    _check_vacant(folder)
+    _check_vacant(args.path)
     from munjang.index.index import Index
 
     with documents_of(args) as documents:
         total = survey(documents, reporter)
         model = load_model(args, reporter)
-        was_there = folder.exists()
+        was_there = Path(args.path).exists()
+        index: Index | None = None
         try:
             with Index.create(args.path, model, options=options) as index:
                 report = index.add(documents, progress=reporter.progress(total))
         except BaseException as error:
-            _remove(folder, itself=not was_there)
+            _take_back(args.path, index, itself=not was_there)
             if isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt(f"interrupted; {args.path} was not made") from None
+                raise KeyboardInterrupt(f"interrupted; {masked(args.path)} was not made") from None
             raise
-    reporter.say(f"{args.path}: {report}")
+    reporter.say(f"{masked(args.path)}: {report}")
 
 
 def run_add(args: argparse.Namespace, reporter: Reporter) -> None:
@@ -139,13 +144,21 @@ def run_add(args: argparse.Namespace, reporter: Reporter) -> None:
             try:
                 report = index.add(documents, progress=reporter.progress(total))
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(f"interrupted; {args.path} is as it was: {before:,} documents") from None
-            reporter.say(f"{args.path}: {report}; {index.count:,} documents now")
+                now = "keeps what was added before" if is_address(args.path) else f"is as it was: {before:,} documents"
+                raise KeyboardInterrupt(f"interrupted; {masked(args.path)} {now}") from None
+            reporter.say(f"{masked(args.path)}: {report}; {index.count:,} documents now")
 
 
-def _check_vacant(folder: Path) -> None:
+def _check_vacant(path: str) -> None:
+    """Raise where an index cannot be made, before everything is read."""
     from munjang.index.schema import DATABASE
 
+    if is_address(path):
+        from munjang.index.remote.opening import check_vacant
+
+        check_vacant(path)
+        return
+    folder = Path(path)
     if folder.is_file():
         raise InputError(f"an index is a folder, but {folder} is a file: choose another PATH")
     if (folder / DATABASE).is_file():
@@ -154,8 +167,18 @@ def _check_vacant(folder: Path) -> None:
         raise InputError(f"{folder} is a folder with other files: an index needs one of its own")
 
 
+def _take_back(path: str, index: Index | None, *, itself: bool) -> None:
+    """Take away what this command made, in a folder that was empty or not there, or on a server."""
+    if not is_address(path):
+        _remove(Path(path), itself=itself)
+    elif index is not None:
+        from munjang.index.remote.opening import drop
+
+        with contextlib.suppress(MunjangError):  # what went wrong first is what to tell
+            drop(path)
+
+
 def _remove(folder: Path, *, itself: bool) -> None:
-    """Take away what this command made in a folder that was empty or not there."""
     for part in list(folder.iterdir()) if folder.is_dir() else []:
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
@@ -176,10 +199,11 @@ def run_delete(args: argparse.Namespace, reporter: Reporter) -> None:
         missing = [repr(key) for key in ids if key not in index]
         if missing and not args.missing_ok:
             raise InputError(
-                f"{args.path} has no document {some_of(missing)}; nothing was deleted (--missing-ok deletes the others)"
+                f"{masked(args.path)} has no document {some_of(missing)}; nothing was deleted (--missing-ok deletes "
+                "the others)"
             )
         deleted = index.delete(ids)
-        reporter.say(f"{args.path}: {deleted:,} deleted; {index.count:,} documents now")
+        reporter.say(f"{masked(args.path)}: {deleted:,} deleted; {index.count:,} documents now")
 
 
 def _ids(given: list[str]) -> Iterator[str]:
@@ -231,20 +255,24 @@ def run_verify(args: argparse.Namespace, reporter: Reporter) -> None:
     with open_index(args, reporter) as index:
         report = index.verify(progress=reporter.progress(None))
     if not report.ok:
-        raise DataError(f"{args.path} is damaged: {report}")
+        raise DataError(f"{masked(args.path)} is damaged: {report}")
     print(report)
 
 
 def run_compact(args: argparse.Namespace, reporter: Reporter) -> None:
     """Compact, and say what it brought."""
     with open_index(args, reporter) as index:
-        before = _megabytes(args.path)
+        before = _megabytes(index)
         index.compact()
-    reporter.say(f"{args.path}: {before:.1f} MB before, {_megabytes(args.path):.1f} MB now")
+        after = _megabytes(index)
+    reporter.say(f"{masked(args.path)}: {before:.1f} MB before, {after:.1f} MB now")
 
 
-def _megabytes(path: str) -> float:
-    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file()) / 1e6
+def _megabytes(index: Index) -> float:
+    if is_address(index.path):
+        sizes = index.describe().get("bytes")
+        return sum(sizes.values()) / 1e6 if isinstance(sizes, Mapping) else 0.0
+    return sum(file.stat().st_size for file in Path(index.path).rglob("*") if file.is_file()) / 1e6
 
 
 def run_export(args: argparse.Namespace, reporter: Reporter) -> None:
@@ -264,12 +292,25 @@ def run_import(args: argparse.Namespace, reporter: Reporter) -> None:
     from munjang.index.index import Index
     from munjang.index.transfer import read_header
 
-    _check_vacant(Path(args.path))
+    _check_vacant(args.path)
     header = read_header(Path(args.file))
     model = own_model(args, Identity(**header["model"]), reporter)
     try:
         index = Index.import_(args.file, args.path, model, progress=reporter.progress(header["documents"]))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; {args.path} was not made") from None
+        raise KeyboardInterrupt(f"interrupted; {masked(args.path)} was not made") from None
     with index:
-        reporter.say(f"{args.path}: {index.count:,} documents")
+        reporter.say(f"{masked(args.path)}: {index.count:,} documents")
+
+
+def run_copy(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Copy, and compare."""
+    from munjang.index.remote.copying import copy
+
+    with open_index(args, reporter) as index:
+        try:
+            report = copy(index, args.to, progress=reporter.progress(2 * index.count))
+        except KeyboardInterrupt:
+            again = f"interrupted; the same command goes on with {masked(args.to)} where it stopped"
+            raise KeyboardInterrupt(again) from None
+    reporter.say(f"{masked(args.to)}: {report}")

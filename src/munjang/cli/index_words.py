@@ -12,8 +12,12 @@ ACTIONS = {
     "compact": "give back the room of what was deleted, and build the fast structures anew",
     "export": "write documents, passages and vectors to a Parquet file",
     "import": "make an index from an exported Parquet file, without encoding again",
+    "copy": "copy an index to another place, folder or server, and compare both",
 }
-DESCRIPTION = "An index is a folder of documents, their vectors and their keywords; `munjang search` searches it."
+DESCRIPTION = (
+    "An index is a folder of documents, their vectors and their keywords, or the same on a server; `munjang search` "
+    "searches it."
+)
 EXAMPLES = """\
 examples:
   munjang index create my-index faq.csv --column question    every other column is metadata to filter by
@@ -21,6 +25,9 @@ examples:
   munjang index delete my-index faq-17 faq-18
   munjang index info my-index
   munjang search my-index "환불은 어떻게 하나요?" --rerank
+
+PATH is a folder, or an address: postgresql://user:password@host/database?index=NAME, milvus://host:19530/NAME.
+A password may stand in PGPASSWORD or MILVUS_PASSWORD instead.
 
 `munjang index ACTION --help` explains an action.
 """
@@ -48,6 +55,14 @@ GET_EXAMPLES = """\
 examples:
   munjang index get my-index faq-17
   munjang index get my-index faq-17 faq-18 --json | jq .metadata
+"""
+COPY_EXAMPLES = """\
+examples:
+  munjang index copy my-index "postgresql://user@db.example.org/search?index=faq"
+  munjang index copy "postgresql://user@db.example.org/search?index=faq" milvus://localhost:19530/faq
+
+Interrupted with Ctrl-C or killed, the same command goes on where it stopped. At the end both sides are read and
+compared: ids, texts, metadata, passages and vectors.
 """
 TRANSFER_EXAMPLES = """\
 examples:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from munjang import bundled
 from munjang.cli.progress import Reporter
 from munjang.errors import InputError, ModelNotFoundError
+from munjang.index.remote.address import is_address, parse
 
 if TYPE_CHECKING:
     from munjang.serve.settings import Limits, ServeSettings
@@ -22,6 +23,7 @@ examples:
   munjang serve faq=indexes/faq news=indexes/news --port 9000
   munjang serve --model ko-en=./my-model --reranker ./my-reranker
   munjang serve my-index --host 0.0.0.0 --keys keys.txt --log json
+  munjang serve "postgresql://user@db.example.org/search?index=faq"    # several services may share it
   munjang serve my-index --limit k=200 --limit body_bytes=1000000
 
 Each --model and --reranker is a name, a folder or a hub id, or NAME=that. An index brings its own model. Without an
@@ -45,7 +47,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("indexes", nargs="*", metavar="INDEX", help="the folder of an index, or NAME=FOLDER")
+    parser.add_argument("indexes", nargs="*", metavar="INDEX", help="the folder or address of an index, or NAME=FOLDER")
     group = parser.add_argument_group("models")
     group.add_argument("--model", action="append", default=[], metavar="M", help="a bi-encoder, or NAME=M; several")
     group.add_argument(
@@ -115,7 +117,9 @@ def named(given: Sequence[str], what: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in given:
         name, sign, path = one.partition("=")
-        if not sign or Path(one).exists():
+        if is_address(one):
+            name, path = parse(one).name, one
+        elif not sign or Path(one).exists():
             name, path = _last_part(one), one
         if not name or not path:
             raise InputError(f"{what} must be a path or NAME=PATH, got {one!r}")
@@ -131,9 +135,13 @@ def _last_part(path: str) -> str:
 
 
 def _check_index(name: str, path: str) -> None:
+    from munjang.index.index import Index
     from munjang.index.schema import check_folder
 
-    check_folder(Path(path).expanduser())
+    if is_address(path):
+        Index.open(path).close()
+    else:
+        check_folder(Path(path).expanduser())
 
 
 def _default_model(with_indexes: bool) -> list[str]:

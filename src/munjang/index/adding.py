@@ -81,7 +81,7 @@ class _Change:
     new_text: bool
 
 
-class _Telling:
+class Telling:
     """Says how many documents of a window are done while their passages are encoded, which takes longest."""
 
     def __init__(self, done: Callable[[int], None], documents: int) -> None:
@@ -119,7 +119,7 @@ class Adder:
                 self._connection.execute("CREATE TEMP TABLE seen (id TEXT PRIMARY KEY, position INTEGER) WITHOUT ROWID")
                 self._begin()
                 for window in windows(documents, commit_every):
-                    self._add(window, _Telling(done, len(window)))
+                    self._add(window, Telling(done, len(window)))
                     last = window[-1].position + 1
                     if commit_every is not None and last % commit_every == 0:
                         self._commit(last)
@@ -148,7 +148,7 @@ class Adder:
             self._connection.execute("COMMIT")
         self._kept = documents
 
-    def _add(self, window: Sequence[Incoming], telling: _Telling) -> None:
+    def _add(self, window: Sequence[Incoming], telling: Telling) -> None:
         changes = [self._compare(self._once(document)) for document in window]
         fresh = [change for change in changes if change is not None and change.new_text]
         texts = [change.document.text for change in fresh]

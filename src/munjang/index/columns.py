@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import operator
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -221,6 +221,19 @@ def _entries(vocabulary: Vocabulary, owners: Sequence[int], values: Sequence[Any
             floats = floats if floats.size else np.zeros(len(values))
             kinds[place], floats[place] = FLOAT, value
     return replace(_empty(vocabulary), owners=np.array(owners, np.int64), kinds=kinds, values=numbers, floats=floats)
+
+
+def columns_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    """The columns of documents that are at hand, given by their metadata; document n stands at place n."""
+    entries: dict[str, tuple[list[int], list[Any]]] = {}
+    for place, metadata in enumerate(documents):
+        for name, value in metadata.items():
+            owners, values = entries.setdefault(name, ([], []))
+            own = value if isinstance(value, list) else [] if value is None else [value]
+            owners += [place] * len(own)
+            values += own
+    found = {name: _entries(Vocabulary(), owners, values) for name, (owners, values) in entries.items()}
+    return {name: replace(column, places=column.owners, count=len(documents)) for name, column in found.items()}
 
 
 def _empty(vocabulary: Vocabulary) -> Column:

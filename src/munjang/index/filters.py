@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -73,12 +73,16 @@ class Filter(ABC):
         found, names = columns.of(state, self.fields())
         if not names and not len(layout.rows):
             return np.zeros(0, np.bool_)  # an empty index has no fields, and that is no mistake of the filter
+        self.check_names(names)
+        documents = self.documents(found)
+        return documents[layout.positions]
+
+    def check_names(self, names: Set[str]) -> None:
+        """Raise where it looks at a field that no document has."""
         unknown = sorted(set(self.fields()) - names)
         if unknown:
             there = ", ".join(map(repr, sorted(names)[:30])) or "none"
             raise InputError(f"filter: no document has the field {unknown[0]!r}; the fields are: {there}")
-        documents = self.documents(found)
-        return documents[layout.positions]
 
     @abstractmethod
     def fields(self) -> Iterator[str]:

@@ -46,7 +46,7 @@ class Identity:
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
-    def check(self, model: BiEncoder, folder: Path) -> None:
+    def check(self, model: BiEncoder, folder: Path | str) -> None:
         """Raise unless the model makes the vectors that the index holds."""
         came = Identity.of(model)
         for name in ("fingerprint", "dimension", "similarity", "prompt"):
@@ -65,7 +65,7 @@ class Identity:
         source = self.source or "a model that was not on disk"
         return f"{source} ({self.fingerprint[:12]}, dimension {self.dimension})"
 
-    def load(self, folder: Path) -> BiEncoder:
+    def load(self, folder: Path | str) -> BiEncoder:
         """The model, from where it was when the index was made."""
         if not self.source:
             raise ModelError(

@@ -13,11 +13,11 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -32,10 +32,12 @@ from munjang.index.columns import Column, Columns
 from munjang.index.cutting import Cutter
 from munjang.index.derived import Derived
 from munjang.index.documents import id_of
+from munjang.index.ends import End, FolderEnd
 from munjang.index.filters import Filter, as_filter
 from munjang.index.identity import Identity, document_prompt
 from munjang.index.options import IndexOptions
 from munjang.index.passages import Found
+from munjang.index.remote.address import is_address
 from munjang.index.results import Document, Mode, Results
 from munjang.index.sampling import Sample, sample
 from munjang.index.schema import (
@@ -49,10 +51,13 @@ from munjang.index.schema import (
     read_meta,
     take_away,
 )
-from munjang.index.searching import Asked, Clock, Request
+from munjang.index.searching import Asked, Clock, Request, Vectors
 from munjang.index.state import metadata_of
 from munjang.index.store import Store, commit, next_generation, remove_passages
 from munjang.inputs import Progress, progress_teller
+
+if TYPE_CHECKING:
+    from munjang.index.remote.index import RemoteIndex
 
 FilterLike = Filter | Mapping[str, Any] | str | None
 
@@ -64,27 +69,37 @@ class Index:
         """Open what is there: `Index.open`."""
         check_folder(folder)
         meta = read_meta(folder)
+        self.name: str = meta["name"]  # made by chance, so that a copy knows what it is a copy of
         self._identity = Identity(**json.loads(meta["model"]))
         self.options = IndexOptions(**json.loads(meta["options"]))
         if model is not None:
             self._identity.check(model, folder)
         self._model = model
         self._loading = threading.Lock()
-        self.path = folder
+        self.path: Path | str = folder  # an index on a server has an address instead
+        self._folder = folder
         self._codec = Codec(self.options.vectors, self._identity.dimension)
         self._store = Store(folder, self._codec)
-        self._derived = Derived(self._store, self._identity, self.options, meta["name"])
+        self._derived = Derived(self._store, self._identity, self.options, self.name)
         self._columns = Columns()
         self._wrote = False
 
     @classmethod
     def create(cls, path: str | Path, model: BiEncoder, *, options: IndexOptions | None = None) -> Index:
-        """Make an empty index in a folder that is not there yet, or is empty."""
-        folder = Path(path).expanduser()
+        """Make an empty index in a folder that is not there yet, or is empty; or on a server, where path is an
+        address: postgresql://user:password@host/database?index=NAME, milvus://host:19530/NAME.
+        """
         identity = Identity.of(model)
         options = options or IndexOptions()
         cutter = Cutter.resolve(model.tokenizer, options.chunk_tokens, options.stride, prompt=document_prompt(model))
-        options = replace(options, chunk_tokens=cutter.size, stride=cutter.stride)
+        return cls.make(path, identity, replace(options, chunk_tokens=cutter.size, stride=cutter.stride), model)
+
+    @classmethod
+    def make(cls, path: str | Path, identity: Identity, options: IndexOptions, model: BiEncoder | None) -> Index:
+        """`create` where the model need not be at hand: of another index's identity and options."""
+        if is_address(path):
+            return _remote().make(path, identity, options, model)
+        folder = Path(path).expanduser()
         make_folder(folder)
         meta = {
             "name": secrets.token_hex(16),
@@ -106,10 +121,12 @@ class Index:
 
     @classmethod
     def open(cls, path: str | Path, model: BiEncoder | None = None) -> Index:
-        """Open an index. Without a model, the one that made it is loaded from where it was, when it is first needed."""
+        """Open an index, in a folder or at an address. Without a model, the one that made it is loaded from where it
+        was, when it is first needed.
+        """
         if model is not None and not isinstance(model, BiEncoder):
             raise InputError(f"the model of an index is a bi-encoder (munjang.load), got {type(model).__name__}")
-        return cls(Path(path).expanduser(), model)
+        return _remote().open(path, model) if is_address(path) else cls(Path(path).expanduser(), model)
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -195,8 +212,8 @@ class Index:
                 **self.options.as_json(),
                 "generation": state.generation,
                 "bytes": {
-                    "documents": sum(file.stat().st_size for file in self.path.glob(DATABASE + "*")),
-                    "derived": sum(f.stat().st_size for f in (self.path / DERIVED).rglob("*") if f.is_file()),
+                    "documents": sum(file.stat().st_size for file in self._folder.glob(DATABASE + "*")),
+                    "derived": sum(f.stat().st_size for f in (self._folder / DERIVED).rglob("*") if f.is_file()),
                 },
             }
 
@@ -222,11 +239,10 @@ class Index:
         total = len(documents) if isinstance(documents, Sized) else None
         options, model = self.options, self.model
         cutter = Cutter.resolve(model.tokenizer, options.chunk_tokens, options.stride, prompt=self._identity.prompt)
+        tools = Tools(self._folder, encode or model.encode_document, cutter, self._codec)
         with self._writing() as connection, progress_teller(progress, total) as done:
             try:
-                report = Adder(connection, Tools(self.path, encode or model.encode_document, cutter, self._codec)).run(
-                    documents, done, commit_every
-                )
+                report = Adder(connection, tools).run(documents, done, commit_every)
             finally:
                 self._wrote = True
             self._derived.save(connection)
@@ -316,12 +332,15 @@ class Index:
             threshold = self.model.thresholds.get("answer")
             request = replace(request, answer=None if threshold is None else threshold.value)
         clock.lap("encode")
-        return searching.run(asked, request, self._derived, self._columns, clock)
+        return self._run(asked, request, clock)
 
     def search_ready(self, asked: Asked, request: Request) -> list[Results]:
         """`search_many` for texts whose vectors are there already, where models compute elsewhere."""
         ready = None if asked.vectors is None else searching.check_vectors(asked.vectors, self.dimension)
-        return searching.run(Asked(asked.texts, ready), request, self._derived, self._columns, Clock())
+        return self._run(Asked(asked.texts, ready), request, Clock())
+
+    def _run(self, asked: Asked, request: Request, clock: Clock) -> list[Results]:
+        return searching.run(asked, request, self._derived, self._columns, clock)
 
     def more_like(
         self,
@@ -339,18 +358,22 @@ class Index:
         name = id_of(id, "a document")
         request = Request(k, "semantic", as_filter(filter), reranker, candidates, without=name)
         clock = Clock()
+        vectors, text = self._likeness(name)
+        if not len(vectors):
+            raise InputError(f"document {name!r} has no words, so nothing is like it")
+        mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
+        clock.lap("fetch")
+        return self._run(Asked(None if reranker is None else [text], mean), request, clock)[0]
+
+    def _likeness(self, id: str) -> tuple[Vectors, str]:
+        """The vectors of a document's passages [n, d], and the text of the first."""
         with self._store.reading() as state:
-            row = state.row_of(name)
+            row = state.row_of(id)
             numbers = state.passages_of(row) if row is not None else self._unknown(id)
             if not len(numbers):
-                raise InputError(f"document {name!r} has no words, so nothing is like it")
-            vector = state.vectors(numbers).mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
-            texts = None
-            if reranker is not None:
-                _, passage = state.passages([int(numbers[0])], whole=False)[int(numbers[0])]
-                texts = [passage.text]
-        clock.lap("fetch")
-        return searching.run(Asked(texts, vector), request, self._derived, self._columns, clock)[0]
+                return np.zeros((0, self.dimension), np.float32), ""
+            _, passage = state.passages([int(numbers[0])], whole=False)[int(numbers[0])]
+            return state.vectors(numbers), passage.text
 
     def nearest(self, vectors: Any, k: int, *, filter: FilterLike = None) -> Found:
         """The passages nearest to vectors [q, d]: their numbers and scores, [q, k], without documents."""
@@ -400,14 +423,26 @@ class Index:
         identity.check(model, Path(source))
         index = cls.create(to, model, options=options or IndexOptions(**header["options"]))
         try:
-            with index._store.writing() as connection, progress_teller(progress, header["documents"]) as done:
-                transfer.fill(connection, Path(source), index._codec, done)
-                index._derived.save(connection, always=True)
+            with progress_teller(progress, header["documents"]) as done:
+                index._fill(Path(source), done)
         except BaseException:
-            index.close()
-            take_away(index.path)
+            index._undo()
             raise
         return index
+
+    def end(self) -> End:
+        """The index as a copy reads or writes it (`munjang.index.remote.copying.copy`)."""
+        return FolderEnd(self._store, self._derived, self._codec)
+
+    def _fill(self, source: Path, done: Callable[[int], None]) -> None:
+        with self._store.writing() as connection:
+            transfer.fill(connection, source, self._codec, done)
+            self._derived.save(connection, always=True)
+
+    def _undo(self) -> None:
+        """Take away an index that nobody has seen."""
+        self.close()
+        take_away(self._folder)
 
     def close(self) -> None:
         """Let go of the files. What was written is saved already; this makes the next opening quick."""
@@ -427,6 +462,12 @@ class Index:
 
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, model={self._identity.source!r}, dimension={self.dimension})"
+
+
+def _remote() -> type[RemoteIndex]:
+    from munjang.index.remote.index import RemoteIndex  # it stands on this module
+
+    return RemoteIndex
 
 
 def _numbers(query: Any) -> Any:

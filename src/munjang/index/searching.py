@@ -99,7 +99,7 @@ def run(asked: Asked, request: Request, derived: Derived, columns: Columns, cloc
         hits = [[_hit(candidate, fetched) for candidate in one] for one in found]
         clock.lap("fetch")
         if request.reranker is None:
-            return [_results(one, request, clock, len(asked)) for one in hits]
+            return [as_results(one, request, clock, len(asked)) for one in hits]
         return _second_stage(asked, request, session.state, hits, clock)
 
 
@@ -181,13 +181,13 @@ def _second_stage(
     shown = [[replace(hit, text=whole[hit.id]) for hit in one.hits] for one in ranked]
     clock.lap("fetch")
     return [
-        replace(_results(one, request, clock, len(asked)), scored=how.scored, answered=how.answered)
+        replace(as_results(one, request, clock, len(asked)), scored=how.scored, answered=how.answered)
         for one, how in zip(shown, ranked, strict=True)
     ]
 
 
-def _results(hits: Sequence[Hit], request: Request, clock: Clock, queries: int) -> Results:
-    """The times of a batch are shared evenly by its queries."""
+def as_results(hits: Sequence[Hit], request: Request, clock: Clock, queries: int) -> Results:
+    """What a search found; the times of a batch are shared evenly by its queries."""
     timings = {name: seconds / queries for name, seconds in clock.seconds.items()}
     timings["total"] = sum(timings.values())
     answered = None

@@ -14,6 +14,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from munjang.vector_files.parquet import import_pyarrow
 
 _KEY = b"munjang.index"
 _FORMAT = 1
-_GROUP_BYTES = 32 << 20  # of texts and vectors in a row group
+GROUP_BYTES = 32 << 20  # of texts and vectors in a row group
 _NAMES = ("id", "text", "metadata", "start", "end", "vectors")
 Row = dict[str, Any]
 
@@ -40,6 +41,24 @@ def export(
     store: Store, path: Path, header: Mapping[str, object], *, overwrite: bool = False, progress: Progress = False
 ) -> int:
     """Write one state of an index; returns how many documents. The file is there whole, or as it was before."""
+    with store.reading() as state:
+        content = Content(state.count(), state.dimension, _groups(state))
+        return write(content, path, header, overwrite=overwrite, progress=progress)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is exported: documents, so many in all, in groups that memory can hold."""
+
+    count: int
+    dimension: int
+    groups: Iterator[list[Row]]
+
+
+def write(
+    content: Content, path: Path, header: Mapping[str, object], *, overwrite: bool = False, progress: Progress = False
+) -> int:
+    """Write documents from wherever they are; the file is there whole, or as it was before."""
     arrow = import_pyarrow("exporting an index")
     if path.suffix != ".parquet":
         raise InputError(f"an index is exported to a .parquet file, got {path.name}")
@@ -49,11 +68,11 @@ def export(
         raise InputError(f"there is no folder {path.absolute().parent} to write {path.name} to")
     aside = path.with_name(path.name + ".tmp")
     try:
-        with store.reading() as state, disk_errors(path, safe="nothing was written"):
-            count = state.count()
+        with disk_errors(path, safe="nothing was written"):
+            count = content.count
             facts = {"format": _FORMAT, "documents": count, **header}
             with progress_teller(progress, 2 * count) as done:
-                written = _write(arrow, aside, _schema(arrow, state.dimension, facts), state, done)
+                written = _write(arrow, aside, _schema(arrow, content.dimension, facts), content, done)
                 read = _digest(arrow, aside, done)
             if written != read:
                 raise DataError(f"{path}: what was written does not read back as it was: is the disk sound?")
@@ -75,15 +94,15 @@ def _schema(arrow: Any, dimension: int, facts: Mapping[str, object]) -> Any:
     return arrow.schema(list(zip(_NAMES, types, strict=True)), metadata=metadata)
 
 
-def _write(arrow: Any, path: Path, schema: Any, state: State, done: Callable[[int], None]) -> str:
+def _write(arrow: Any, path: Path, schema: Any, content: Content, done: Callable[[int], None]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "wb") as file:
         with arrow.parquet.ParquetWriter(
             file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True
         ) as writer:
-            for group in _groups(state):
+            for group in content.groups:
                 for row in group:
-                    _absorb(digest, row)
+                    absorb(digest, row)
                 columns = {name: [row[name] for row in group] for name in _NAMES[:-1]}
                 columns["vectors"] = [row["vectors"].tolist() for row in group]
                 writer.write_table(arrow.table(columns, schema=schema))
@@ -113,14 +132,15 @@ def _groups(state: State) -> Iterator[list[Row]]:
             }
         )
         size += len(text) + 4 * len(numbers) * state.dimension + 200
-        if size >= _GROUP_BYTES:
+        if size >= GROUP_BYTES:
             yield group
             group, size = [], 0
     if group:
         yield group
 
 
-def _absorb(digest: Any, row: Row) -> None:
+def absorb(digest: Any, row: Row) -> None:
+    """Add a document to a checksum: id, text, metadata, passages and vectors."""
     for name in ("id", "text", "metadata"):
         digest.update(row[name].encode() + b"\0")
     digest.update(json.dumps([row["start"], row["end"]]).encode())
@@ -129,14 +149,14 @@ def _absorb(digest: Any, row: Row) -> None:
 
 def _digest(arrow: Any, path: Path, done: Callable[[int], None]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for group in _read(arrow, path):
+    for group in read_groups(arrow, path):
         for row in group:
-            _absorb(digest, row)
+            absorb(digest, row)
         done(len(group))
     return digest.hexdigest()
 
 
-def _read(arrow: Any, path: Path) -> Iterator[list[Row]]:
+def read_groups(arrow: Any, path: Path) -> Iterator[list[Row]]:
     """The rows of a file, a row group at a time."""
     with _damage(arrow, path), arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
         for number in range(file.num_row_groups):
@@ -185,9 +205,9 @@ def fill(connection: sqlite3.Connection, path: Path, codec: Codec, done: Callabl
     connection.execute("BEGIN IMMEDIATE")
     generation = next_generation(connection)
     count = 0
-    for group in _read(arrow, path):
+    for group in read_groups(arrow, path):
         for row in group:
-            _insert(connection, _checked(row, count, path, codec), codec, generation)
+            _insert(connection, checked(row, count, path, codec.dimension), codec, generation)
             count += 1
         done(len(group))
     if count != expected:
@@ -195,16 +215,16 @@ def fill(connection: sqlite3.Connection, path: Path, codec: Codec, done: Callabl
     commit(connection, generation)
 
 
-def _checked(row: Row, position: int, path: Path, codec: Codec) -> Row:
+def checked(row: Row, position: int, path: Path, dimension: int) -> Row:
     """A row as an index may hold it: a document as `Index.add` takes it, offsets inside the text, finite vectors."""
     try:
         document = incoming({**metadata_of(row["metadata"]), "id": row["id"], "text": row["text"]}, position)
     except (ValueError, TypeError) as error:
         raise DataError(f"{path}: document {position} cannot be imported: {error}") from error
     starts, ends, vectors = row["start"], row["end"], row["vectors"]
-    if not len(starts) == len(ends) == len(vectors) or vectors.shape[1] != codec.dimension:
+    if not len(starts) == len(ends) == len(vectors) or vectors.shape[1] != dimension:
         raise DataError(
-            f"{path}: document {document.id!r} must have as many passages as vectors of {codec.dimension} dimensions, "
+            f"{path}: document {document.id!r} must have as many passages as vectors of {dimension} dimensions, "
             f"got {len(starts)} passages and vectors {vectors.shape}"
         )
     if not all(0 <= start < end <= len(document.text) for start, end in zip(starts, ends, strict=True)):

@@ -23,6 +23,7 @@ from munjang.errors import (
     ModelNotFoundError,
     MunjangError,
 )
+from munjang.index.remote.engine import Unreachable
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -171,6 +172,9 @@ def as_serve_error(error: BaseException) -> ServeError | None:
         return error
     if isinstance(error, MissingExtraError):
         return Unavailable(str(error))
+    if isinstance(error, Unreachable):  # its words name the server, which is not the client's business
+        _log.error("%s", error)
+        return Unready("the server of this index cannot be reached: try again later", headers={"Retry-After": "5"})
     if isinstance(error, InputError | DataError):
         return Invalid(str(error))
     if isinstance(error, ModelNotFoundError):

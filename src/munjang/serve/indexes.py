@@ -24,6 +24,8 @@ from munjang.errors import DataError, InputError, ModelError
 from munjang.index.adding import AddReport
 from munjang.index.identity import Identity
 from munjang.index.index import Index
+from munjang.index.remote.address import is_address, masked
+from munjang.index.remote.engine import Unreachable
 from munjang.inputs import Progress
 from munjang.loading import load
 from munjang.serve.errors import NotFound, Overloaded, Unready
@@ -81,6 +83,8 @@ class Shelved:
     async def _write(self, call: Callable[[], Result]) -> Result:
         try:
             return await self._writer.run(call)
+        except Unreachable:
+            raise
         except DataError as error:  # a full disk, another process that writes: not the client's doing
             raise Unready(str(error), headers={"Retry-After": "5"}) from error
 
@@ -163,7 +167,7 @@ class Shelf:
         """Open every index and load what models are missing; it takes a while: call it in a thread."""
         for name, path in self._settings.indexes.items():
             started = time.perf_counter()
-            index, room = self._open(Path(path), rooms)
+            index, room = self._open(str(path) if is_address(path) else Path(path), rooms)
             self._indexes[name] = Shelved(name, index, room, loop, request_tokens=self._settings.limits.tokens)
             _log.info(
                 "index %s: %s documents, model %s, opened in %.1f s",
@@ -173,14 +177,14 @@ class Shelf:
                 time.perf_counter() - started,
             )
 
-    def _open(self, path: Path, rooms: Rooms) -> tuple[Index, BiRoom]:
+    def _open(self, path: Path | str, rooms: Rooms) -> tuple[Index, BiRoom]:
         probe = Index.open(path)
         identity = probe.identity
         probe.close()
         room = rooms.bi_with(identity.fingerprint)
-        if room is not None and _fits(identity, room, path):
+        if room is not None and _fits(identity, room, masked(path)):
             return Index.open(path, room.model), room
-        model = _load(identity, path, self._settings.device)
+        model = _load(identity, masked(path), self._settings.device)
         room = rooms.add_bi(_free_name(identity, rooms), model)
         return Index.open(path, model), room
 
@@ -208,7 +212,7 @@ class Shelf:
         return finished
 
 
-def _fits(identity: Identity, room: BiRoom, path: Path) -> bool:
+def _fits(identity: Identity, room: BiRoom, path: Path | str) -> bool:
     try:
         identity.check(room.model, path)
     except ModelError:
@@ -216,7 +220,7 @@ def _fits(identity: Identity, room: BiRoom, path: Path) -> bool:
     return True
 
 
-def _load(identity: Identity, path: Path, device: str | None) -> Any:
+def _load(identity: Identity, path: Path | str, device: str | None) -> Any:
     """The index's own model, where it was; on the device of the service."""
     if device is None or not identity.source or "@" in identity.source:
         return identity.load(path)

@@ -181,16 +181,20 @@ def _short(text: str) -> str:
     return words if len(words) <= _TEXT else words[: _TEXT - 1] + "…"
 
 
-def _write(folder: Path, made: IndexMap) -> None:
-    """Keep the map for the next start; where that fails, it is made again then."""
+def _write(folder: Path | str, made: IndexMap) -> None:
+    """Keep the map for the next start; where that fails, it is made again then. An address has no place for it."""
+    if not isinstance(folder, Path):
+        return
     content = {"version": VERSION, **asdict(made)}
     with contextlib.suppress(OSError):
         (folder / DERIVED).mkdir(exist_ok=True)
         write_whole(folder / DERIVED / _FILE, json.dumps(content, ensure_ascii=False).encode())
 
 
-def _read(folder: Path, generation: int) -> IndexMap | None:
+def _read(folder: Path | str, generation: int) -> IndexMap | None:
     """The map that an earlier run kept, if it is whole and of this commit."""
+    if not isinstance(folder, Path):
+        return None
     try:
         content = json.loads((folder / DERIVED / _FILE).read_bytes())
         if content.pop("version") != VERSION or content["generation"] != generation:

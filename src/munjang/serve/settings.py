@@ -57,7 +57,7 @@ class ServeSettings:
 
     models: Mapping[str, str | Path] = field(default_factory=dict)  # name -> bi-encoder; the first is the default one
     rerankers: Mapping[str, str | Path] = field(default_factory=dict)  # name -> cross-encoder; the first likewise
-    indexes: Mapping[str, str | Path] = field(default_factory=dict)  # name -> folder; the first likewise
+    indexes: Mapping[str, str | Path] = field(default_factory=dict)  # name -> folder or address; the first likewise
     host: str = "127.0.0.1"
     port: int = 8000  # 0: a free one
     keys: Mapping[str, Role] = field(default_factory=dict, repr=False)  # key -> role
