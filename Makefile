@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-all check format bench bench-train bench-index bench-tasks bench-serve clean
+.PHONY: help demo test test-servers test-all check format bench bench-train bench-index bench-tasks bench-serve bench-plan bench-sharding clean
 
 help:
 	@echo "make demo      encode a small Korean/English sample, show similarities and neighbours"
 	@echo "make test      the tests (a few minutes on two cores)"
+	@echo "make test-servers  the tests that start PostgreSQL, Milvus and Ray"
 	@echo "make test-all  the tests, the slow ones too, with new random examples"
 	@echo "make check     ruff, mypy --strict, the import layers"
 	@echo "make format    ruff, applied"
@@ -17,6 +18,8 @@ help:
 	@echo "make bench-index  the index beside plain FAISS"
 	@echo "make bench-tasks  mining and communities beside sentence-transformers"
 	@echo "make bench-serve  the service beside a plain sentence-transformers one"
+	@echo "make bench-plan  what munjang plan predicts beside what happens"
+	@echo "make bench-sharding  two encoding workers beside one"
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,7 +33,11 @@ demo: $(STAMP)
 
 # One thread for each of the two workers: two that share two cores wait for each other (three times the CPU time).
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow and not gpu" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow and not gpu and not server" -n 2 --dist loadfile
+
+# One after another: a server beside a server on two cores is late with everything.
+test-servers: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "server and not slow"
 
 test-all: $(STAMP)
 	OMP_NUM_THREADS=1 MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
@@ -60,6 +67,12 @@ bench-tasks: $(STAMP)
 
 bench-serve: $(STAMP)
 	$(BIN)/python -m benchmarks.serve
+
+bench-plan: $(STAMP)
+	$(BIN)/python -m benchmarks.planning
+
+bench-sharding: $(STAMP)
+	$(BIN)/python -m benchmarks.sharding
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -27,6 +27,7 @@ TASKS = [
     (f"docs/{name}.md", f"docs/{name}.ko.md")
     for name in ("clustering", "paraphrases", "classification", "recommendation", "keywords", "topics", "map")
 ]
+SCALE = ("docs/scale.md", "docs/scale.ko.md")  # whose snippets need servers and shards
 MODELS = ("docs/models.md", "docs/models.ko.md")  # whose snippets need the bundled models
 PAGES = [page for pair in TWINS for page in pair]
 COMMIT = "0" * 40
@@ -80,7 +81,7 @@ def test_snippets_of_the_bundled_models_run(page: str) -> None:
         exec(compile(snippet, f"{page} snippet", "exec"), names)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *MODELS, *(page for pair in TASKS for page in pair)])
+@pytest.mark.parametrize("page", [*PAGES, *MODELS, *SCALE, *(page for pair in TASKS for page in pair)])
 def test_commands_parse(page: str) -> None:
     """No command of a page has an option that is not there; whether its files are is the reader's affair."""
     found = [part for line in _commands(page) for part in line.split(" | ") if part.startswith("munjang ")]
@@ -89,7 +90,7 @@ def test_commands_parse(page: str) -> None:
         _parser().parse_args(shlex.split(command.split(" > ")[0])[1:])  # exits where it does not parse
 
 
-@pytest.mark.parametrize(("page", "twin"), [*TWINS, MODELS, *TASKS])
+@pytest.mark.parametrize(("page", "twin"), [*TWINS, MODELS, SCALE, *TASKS])
 def test_twins_have_the_same_parts(page: str, twin: str) -> None:
     """The two languages say the same: as many sections and blocks of code, and the same commands."""
 
@@ -102,7 +103,7 @@ def test_twins_have_the_same_parts(page: str, twin: str) -> None:
     assert _commands(page) == _commands(twin)
 
 
-@pytest.mark.parametrize(("page", "twin"), [*TWINS, *TASKS])
+@pytest.mark.parametrize(("page", "twin"), [*TWINS, SCALE, *TASKS])
 def test_twins_have_the_same_figures(page: str, twin: str) -> None:
     """What was measured stands in both languages: numbers with decimals, in prose and tables, in any order."""
 
@@ -116,7 +117,14 @@ def test_twins_have_the_same_figures(page: str, twin: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [*PAGES, *(page for pair in TASKS for page in pair), "docs/formats.md", "docs/design.md", "docs/reproduction.md"],
+    [
+        *PAGES,
+        *SCALE,
+        *(page for pair in TASKS for page in pair),
+        "docs/formats.md",
+        "docs/design.md",
+        "docs/reproduction.md",
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):

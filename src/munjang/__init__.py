@@ -14,7 +14,7 @@ from munjang import errors
 from munjang.types import EncodeReport, Threshold
 
 if TYPE_CHECKING:
-    from munjang import bundled, data, demo, evaluation, exporting, recipes, tasks, training
+    from munjang import bundled, data, demo, evaluation, exporting, planning, recipes, tasks, training
     from munjang.bi_encoder import BiEncoder, Encoded
     from munjang.cross_encoder import Calibration, CrossEncoder, Predicted, Ranked
     from munjang.index.index import Index
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from munjang.index.results import Document, Hit, Results
     from munjang.loading import from_word_vectors, load, load_cross_encoder, load_reranker
     from munjang.search import TextCollection, search_texts
+    from munjang.sharding import ShardOptions, ShardResult, encode_shards
     from munjang.tasks.classifier import Classifier
     from munjang.tasks.cluster import Clustering, ClusterOptions, cluster
     from munjang.tasks.few_shot import FineTune
@@ -59,6 +60,8 @@ __all__ = [
     "Ranked",
     "Recommender",
     "Results",
+    "ShardOptions",
+    "ShardResult",
     "TextCollection",
     "Threshold",
     "TopicOptions",
@@ -68,6 +71,7 @@ __all__ = [
     "cluster",
     "data",
     "demo",
+    "encode_shards",
     "errors",
     "evaluation",
     "exporting",
@@ -80,6 +84,7 @@ __all__ = [
     "mine_paraphrases",
     "near_duplicates",
     "pairwise_similarity",
+    "planning",
     "recipes",
     "search_texts",
     "similarity",
@@ -112,6 +117,9 @@ _LAZY = {
     "Results": "munjang.index.results",
     "TextCollection": "munjang.search",
     "search_texts": "munjang.search",
+    "ShardOptions": "munjang.sharding",
+    "ShardResult": "munjang.sharding",
+    "encode_shards": "munjang.sharding",
     "Classifier": "munjang.tasks.classifier",
     "FineTune": "munjang.tasks.few_shot",
     "Clustering": "munjang.tasks.cluster",
@@ -138,7 +146,7 @@ _LAZY = {
 }
 
 
-_ROOMS = ("bundled", "data", "demo", "evaluation", "exporting", "recipes", "tasks", "training")
+_ROOMS = ("bundled", "data", "demo", "evaluation", "exporting", "planning", "recipes", "tasks", "training")
 
 
 def __getattr__(name: str) -> object:

@@ -31,6 +31,7 @@ from munjang.cli import (
     keywords,
     mine,
     negatives,
+    plan,
     recommend,
     report,
     reproduce,
@@ -65,6 +66,9 @@ examples:
   munjang evaluate MODEL OTHER --suite korean --data DIR
   munjang export -o ko-en-onnx --format onnx
   munjang info MODEL
+  munjang encode shards/ --engine processes --workers 4 --output vectors/
+  munjang index copy my-index "postgresql://host/database?index=faq"
+  munjang plan --measure && munjang plan --rows 100M --tokens 30 --vectors int8
 
 MODEL is a bundled name, a folder or a hub id. Commands that encode, compare, score or evaluate take a bundled model
 where none is given (munjang-ko-en; `score`: munjang-rerank-ko-en). The environment variable MUNJANG_MODEL names another
@@ -108,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    used = (encode, similarity, score, evaluate, export, info)
+    used = (encode, similarity, score, evaluate, export, info, plan)
     found = (index, search, cluster, mine, classify, keywords, topics, recommend, text_map, serve, demo)
     made = (train, augment, distill, negatives, report, reproduce)
     for command in (*used, *found, *made):
