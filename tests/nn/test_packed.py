@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
@@ -49,6 +49,7 @@ def test_relative_buckets_are_mpnets() -> None:
     assert torch.equal(relative_buckets(distance, 32), MPNetEncoder.relative_position_bucket(distance))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(0, 99))
 def test_padded_attention_is_attention_in_groups(lengths: list[int], seed: int) -> None:
     """What a GPU trains with where there is a relative bias: the same answers and the same gradients."""

@@ -119,7 +119,7 @@ def test_a_larger_model_adds_its_stages_and_repeats_what_they_lead_to(with_large
     assert tuple(name for name in STAGES if name not in skipped(made)) == (*LARGER, *LABELLED, *AFTER)
     folders = {path.name for path in with_larger.folder.iterdir() if path.is_dir()}
     assert folders >= {f"{place}-{name}" for place, name in enumerate(STAGES, start=1)}
-    assert made.folder == with_larger.folder / "25-finish/model"
+    assert made.folder == with_larger.folder / "26-finish/model"
 
 
 def test_it_learns_korean_pieces_beside_its_own(with_larger: Whole) -> None:

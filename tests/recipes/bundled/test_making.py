@@ -63,14 +63,14 @@ def test_every_stage_ran_in_its_order(whole: Whole) -> None:
 
 
 def test_the_model_that_comes_out(whole: Whole) -> None:
-    assert whole.made.folder == whole.folder / "18-finish/model"
+    assert whole.made.folder == whole.folder / "19-finish/model"
     assert (whole.made.folder / "model.int8.safetensors").is_file()
     assert not (whole.made.folder / "model.safetensors").exists()
     model = munjang.load(whole.made.folder, device="cpu", dtype="float32")
     assert set(model.thresholds) == {"paraphrase", "cluster"}
     assert (model.dimension, model.max_length) == (32, 64)
     texts = ["비가 온다.", "a man reads a book at home."]
-    exact = BiEncoder.load(whole.folder / "18-finish/float32", device="cpu", dtype="float32")
+    exact = BiEncoder.load(whole.folder / "19-finish/float32", device="cpu", dtype="float32")
     assert exact.thresholds == model.thresholds
     assert np.allclose(model.encode(texts, normalize=True), exact.encode(texts, normalize=True), atol=0.05)
     final = BiEncoder.load(whole.made.stages["merged"].folder / "model", device="cpu", dtype="float32")
@@ -106,7 +106,7 @@ def test_stages_train_on_their_parts(whole: Whole) -> None:
     assert named["silver"] == named["sts"] == "CoSent"
     assert named["translations"] == named["long"] == named["words"] == "Distil"
     assert named["passages"] == named["nli-ko"] == "Ranking"
-    assert inputs_of(whole.made, "final")["begun"] == whole.made.stages["distil"].digest, "not from `multi`"
+    assert inputs_of(whole.made, "final")["begun"] == whole.made.stages["settled"].digest, "not from `multi`"
     assert [config_of(whole.made, stage)["settings"]["seed"] for stage in ("final", *SILVER[::2])] == [0, 1, 2]
 
 

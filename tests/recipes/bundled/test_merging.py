@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from munjang.bi_encoder import BiEncoder
@@ -30,6 +30,7 @@ def both(tiny: Path) -> tuple[BiEncoder, BiEncoder]:
     return begun, trained
 
 
+@settings(max_examples=20, deadline=None)
 @given(share=st.floats(0, 1))
 def test_every_weight_lies_between(whole: Whole, share: float) -> None:
     begun, trained = both(whole.tiny)

@@ -17,7 +17,7 @@ from munjang.recipes.bundled.teaching import MakeOptions
 from recipes.bundled.whole_data import DOES, WHERE, WHO
 
 BI_STAGES = (
-    "student", "second", "passages", "tuned", "targets", "distil", "multi", "pairs", "labeller-1-nli",
+    "student", "second", "passages", "tuned", "targets", "distil", "settled", "multi", "pairs", "labeller-1-nli",
     "labeller-1-silver", "labeller-1-sts", "labeller-2-nli", "labeller-2-silver", "labeller-2-sts", "labels", "final",
     "merged", "finish",
 )  # fmt: skip

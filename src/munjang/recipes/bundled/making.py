@@ -1,10 +1,11 @@
 """`munjang-ko-en`, from public data and its teachers to the model in the package: one call, stage after stage.
 
     student ... distil   a student that places both languages like its teachers (`teaching`)
+    settled     its weights, part of the way back to those of `student` (`merging`)
     multi       NLI, STS, questions, passages, translations together: a first whole model
     larger-*    a larger model that learns Korean and to label (`larger`; left out where none was given)
     pairs ... labels   pairs of all sentences, labelled by cross-encoders and bi-encoder together (`labelling`)
-    final       `multi` again from `distil`, with the labelled pairs
+    final       `multi` again from `settled`, with the labelled pairs
     merged      its weights, part of the way back to those of `student` (`merging`)
     finish      thresholds, int8 weights
 
@@ -81,11 +82,11 @@ class _Making:
         tuned = teaching.tuned(passages)
         taught = Taught(second, teaching.targets(tuned, passages), passages)
         warm = teaching.warm_up(student) if self.plan.warm_up.steps else student
-        distil = teaching.distil(warm, taught)
-        multi = self.together("multi", distil, taught)
-        silver = self.labelling.run(multi, distil, self.labelling.best(second))
-        final = self.together("final", distil, taught, silver=silver)
-        return self.finish(self.merged(student, final), calibrating)
+        settled = self.merged("settled", student, teaching.distil(warm, taught))
+        multi = self.together("multi", settled, taught)
+        silver = self.labelling.run(multi, settled, self.labelling.best(second))
+        final = self.together("final", settled, taught, silver=silver)
+        return self.finish(self.merged("merged", student, final), calibrating)
 
     def together(self, name: str, begun: Done, taught: Taught, *, silver: tuple[Done, Done] | None = None) -> Done:
         """Every kind of data, a share of the steps each."""
@@ -117,7 +118,7 @@ class _Making:
         schedule = plan.final if silver else plan.multi
         return self.shop.trained(name, lambda: self.shop.bi(begun, length), tasks, schedule=schedule, inputs=inputs)
 
-    def merged(self, student: Done, final: Done) -> Done:
+    def merged(self, name: str, student: Done, final: Done) -> Done:
         """Part of the way back to what the student began as."""
         plan, shop = self.plan, self.shop
 
@@ -133,7 +134,7 @@ class _Making:
         inputs: dict[str, object] = {"begun": student.digest, "trained": final.digest, "length": plan.max_length}
         inputs |= {"shares": plan.merged_shares, "cost": plan.merged_cost}
         inputs |= {"selection": [data_hash(one) for one in shop.selection]}
-        return shop.stages.run("merged", inputs, make)
+        return shop.stages.run(name, inputs, make)
 
     def finish(self, final: Done, calibrating: str) -> Done:
         """The model at its full length, with its thresholds, as float32 and as int8."""

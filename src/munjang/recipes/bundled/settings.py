@@ -58,8 +58,8 @@ class Part:
 class BiPlan:
     """`munjang-ko-en`, from raw data to the saved model."""
 
-    vocabulary: int = 31_000
-    old_share: float = 0.58  # of the vocabulary: English pieces
+    vocabulary: int = 31_500
+    old_share: float = 0.64  # of the vocabulary: English pieces
     max_length: int = 256  # of the finished model
     train_length: int = 128
     # Sources of translations that are taken more or less often than their rows say: half of them are software text.
@@ -95,8 +95,8 @@ class BiPlan:
     distil_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "translations": Part(0.44, 512),
-            "long": Part(0.10, 96, 2.0),
-            "words": Part(0.14, 192, 4.0),
+            "long": Part(0.12, 96, 2.0),
+            "words": Part(0.12, 192, 1.0),
             "plain": Part(0.15, 1024),
             "neighbours": Part(0.17, 256),
         }
@@ -115,8 +115,8 @@ class BiPlan:
             "questions": Part(0.04, 128),
             "passages": Part(0.09, 128),
             "translations": Part(0.18, 512),
-            "long": Part(0.10, 96, 3.0),
-            "words": Part(0.12, 192, 4.0),
+            "long": Part(0.12, 96, 3.0),
+            "words": Part(0.10, 192, 2.0),
         }
     )
 
@@ -133,14 +133,14 @@ class BiPlan:
             "questions": Part(0.03, 128),
             "passages": Part(0.08, 128),
             "translations": Part(0.13, 512),
-            "long": Part(0.08, 96, 3.0),
-            "words": Part(0.10, 192, 4.0),
+            "long": Part(0.10, 96, 3.0),
+            "words": Part(0.08, 192, 2.0),
             "silver": Part(0.26, 256),
         }
     )
 
-    # The weights of `student` in the finished ones: as many as cost the selection sets' mean this little.
-    merged_shares: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+    # The weights of `student` in those of `settled` and `merged`: as many as cost the selection sets' mean this little.
+    merged_shares: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
     merged_cost: float = 0.002
 
     # The larger English model, made to read Korean: it labels, and is not bundled.
