@@ -243,7 +243,7 @@ def test_both_models_by_command(
     assert small[0].larger == str(place / "tiny")
     assert small[0].plan == BiPlan(), "the plan is the file's"
     assert said.out.strip() == str(tmp_path / "rerank-ko-en/4-finish/model")
-    assert "20-finish: done in" in said.err
+    assert "26-finish: done in" in said.err
     assert "int8: KorSTS dev" in said.err
     assert "first of its list" in said.err
     assert set(munjang.load_reranker(said.out.strip(), device="cpu").thresholds) == {"answer"}

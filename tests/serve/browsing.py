@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
+_PATIENCE = 30_000  # milliseconds; a busy machine is no fault of the page
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -36,7 +37,8 @@ def tab(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
     """
     options = {"locale": "en-US", "viewport": {"width": 1280, "height": 860}, "color_scheme": "light"} | options
     context = browser.new_context(base_url=address, **options)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(_PATIENCE)
+    expect.set_options(timeout=_PATIENCE)
     errors: list[str] = []
     foreign: list[str] = []
 

@@ -120,6 +120,7 @@ def test_evaluating_may_take_longer_than_silence(server: ForkServerContext, tmp_
     assert [record["step"] for record in read_log(tmp_path / "run" / "log.jsonl") if "main" in record] == [3]
 
 
+@pytest.mark.slow
 def test_only_the_first_needs_the_folder(server: ForkServerContext, tmp_path: Path) -> None:
     """Another machine does not see the checkpoints: it gets the state from the first process."""
     settings = LONG | {"ema": 0.7}
