@@ -251,8 +251,8 @@ def test_both_models_by_command(
     again[again.index("-o") + 1] = str(tmp_path / "bi")
     assert main(again) == 0
     said = capsys.readouterr()
-    assert said.out.strip() == str(tmp_path / "bi/20-finish/model")
-    assert said.err.count("done before, skipped") == 20
+    assert said.out.strip() == str(tmp_path / "bi/26-finish/model")
+    assert said.err.count("done before, skipped") == 26
     assert "float32: KorSTS dev" in said.err
     assert set(munjang.load(said.out.strip(), device="cpu").thresholds) == {"paraphrase", "cluster"}
     for folder, start in (("bi", "ko-en --data"), ("rerank-ko-en", "rerank-ko-en --bi runs/ko-en --data")):
