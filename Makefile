@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-servers test-all check format bench bench-train bench-index bench-tasks bench-serve bench-plan bench-sharding clean
+.PHONY: help demo test test-servers test-all check format bench bench-train bench-index bench-tasks bench-applications bench-serve bench-plan bench-sharding clean
 
 help:
 	@echo "make demo      encode a small Korean/English sample, show similarities and neighbours"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-train  the same for training (a GPU is worth it)"
 	@echo "make bench-index  the index beside plain FAISS"
 	@echo "make bench-tasks  mining and communities beside sentence-transformers"
+	@echo "make bench-applications DATA=DIR  mining, clustering, classification beside scikit-learn; writes their pages"
 	@echo "make bench-serve  the service beside a plain sentence-transformers one"
 	@echo "make bench-plan  what munjang plan predicts beside what happens"
 	@echo "make bench-sharding  two encoding workers beside one"
@@ -64,6 +65,10 @@ bench-index: $(STAMP)
 bench-tasks: $(STAMP)
 	$(BIN)/python -m benchmarks.tasks mining
 	$(BIN)/python -m benchmarks.tasks communities
+
+# DATA: the folder of the public sets.
+bench-applications: $(STAMP)
+	$(BIN)/python -m benchmarks.applications --data $(DATA) --write
 
 bench-serve: $(STAMP)
 	$(BIN)/python -m benchmarks.serve

@@ -25,7 +25,16 @@ TWINS = [
 # Whose snippets and their output tests/tasks runs.
 TASKS = [
     (f"docs/{name}.md", f"docs/{name}.ko.md")
-    for name in ("clustering", "paraphrases", "classification", "recommendation", "keywords", "topics", "map")
+    for name in (
+        "clustering",
+        "paraphrases",
+        "classification",
+        "recommendation",
+        "keywords",
+        "topics",
+        "map",
+        "gallery",
+    )
 ]
 SCALE = ("docs/scale.md", "docs/scale.ko.md")  # whose snippets need servers and shards
 MODELS = ("docs/models.md", "docs/models.ko.md")  # whose snippets need the bundled models

@@ -1,0 +1,94 @@
+"""The gallery: its commands give the pictures' sizes and the output that stands below them, in both languages."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from munjang.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("gallery.md", "gallery.ko.md")
+_NUMBER = re.compile(r"\d+\.\d+")
+_COMMIT = "0" * 40
+_BLOCK = re.compile(r"```bash\n(.*?)```\n(?:\n```text\n(.*?)```|\n!\[[^]]*\]\((.*?)\))?", re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, minilm_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Like the top of a clone, with MiniLM in a hub cache and no network."""
+    repository = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
+    (repository / "snapshots").mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(_COMMIT)
+    (repository / "snapshots" / _COMMIT).symlink_to(minilm_path, target_is_directory=True)
+    for name in ("docs", "src"):
+        (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("MUNJANG_MODEL", "none")  # the page sets it
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _blocks(page: str) -> list[tuple[str, str, str]]:
+    """Commands, the output or the picture below them."""
+    return _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+
+
+def _do(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(line)
+    if words[0] == "export":
+        monkeypatch.setenv(*words[1].split("=", 1))
+    elif words[0] == "munjang":
+        assert main([*words[1:], "--dtype", "float32"]) == 0
+    else:
+        subprocess.run(line, shell=True, check=True)
+
+
+def _size(picture: Path) -> tuple[int, int]:
+    data = picture.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
+
+
+def test_commands_make_what_the_page_shows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = _blocks("gallery.md")
+    assert sum(bool(output) for _, output, _ in blocks) == 3
+    assert sum(bool(picture) for _, _, picture in blocks) == 3
+    for commands, output, picture in blocks:
+        for line in commands.replace("\\\n", " ").splitlines():
+            _do(line, monkeypatch)
+        printed = capsys.readouterr().out
+        if output:
+            assert _NUMBER.sub("#", printed) == _NUMBER.sub("#", output)
+            pairs = zip(_NUMBER.findall(printed), _NUMBER.findall(output), strict=True)
+            assert all(abs(float(a) - float(b)) <= 0.011 for a, b in pairs)
+        made = folder / Path(picture).name
+        if picture and made.exists():  # a page was looked at in a browser
+            assert _size(made) == _size(ROOT / "docs" / picture)
+    assert (folder / "map-notes.html").stat().st_size > 100_000
+    assert len(list(folder.glob("*.png"))) == 2
+
+
+def test_both_languages_show_the_same() -> None:
+    english, korean = (_blocks(page) for page in PAGES)
+    assert english == korean != []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pictures_are_there(page: str) -> None:
+    """With words for those who do not see them."""
+    found = re.findall(r"!\[([^]]*)\]\((.*?)\)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert len(found) == 3
+    for words, picture in found:
+        assert len(words) > 20
+        assert min(_size(ROOT / "docs" / picture)) > 500
