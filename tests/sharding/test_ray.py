@@ -72,7 +72,6 @@ def workers() -> list[psutil.Process]:
 
 
 @pytest.mark.server
-@pytest.mark.slow
 class TestOnACluster:
     def test_the_same_bytes_as_the_other_engine(
         self, cluster: Any, shards: Path, plain: dict[str, bytes], model_folder: Path, tmp_path: Path

@@ -12,7 +12,7 @@ from munjang.index.remote.address import parse
 from munjang.index.remote.milvus import MilvusEngine
 from support.milvus_server import MilvusServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.server
 
 
 class TestMilvus(Contract):
