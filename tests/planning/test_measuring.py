@@ -16,6 +16,7 @@ from munjang.planning.texts import texts, vectors
 from support.small_models import bi_encoder
 
 pytest.importorskip("faiss")
+pytestmark = pytest.mark.slow  # it measures for real
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ import pytest
 
 from munjang.cli import main
 from munjang.errors import DataError
-from munjang.sharding import JobProgress, Reading, ShardOptions, ShardResult, encode_shards
+from munjang.sharding import Reading, ShardOptions, ShardResult, encode_shards
 from munjang.sharding.processes import Processes
-from support.sharded import outputs, rows, rows_aside, write_jsonl, write_parquet
+from support.sharded import once_under_way, outputs, rows, write_jsonl, write_parquet
 
 COMMAND = [sys.executable, "-m", "munjang", "encode"]
 
@@ -58,13 +58,13 @@ def test_a_worker_killed_in_the_middle_of_a_shard(
 ) -> None:
     killed: list[int] = []
 
-    def kill_once(now: JobProgress) -> None:
-        if not killed and rows_aside(tmp_path / "out"):  # what is written of the large shard is gone on with
-            for child in children():
-                child.send_signal(signal.SIGKILL)
-                killed.append(child.pid)
+    def kill() -> None:  # what is written of the large shard is gone on with
+        for child in children():
+            child.send_signal(signal.SIGKILL)
+            killed.append(child.pid)
 
-    result = encode(shards, tmp_path / "out", model_folder, workers=2, threads=2, progress=kill_once)
+    with once_under_way(tmp_path / "out", kill):
+        result = encode(shards, tmp_path / "out", model_folder, workers=2, threads=2)
     assert killed
     assert result.ok
     assert outputs(tmp_path / "out") == plain  # two workers with two threads each, and killed: the same bytes

@@ -17,7 +17,7 @@ import pytest
 from munjang.errors import InputError, MissingExtraError
 from munjang.index.index import Index
 from munjang.sharding import JobProgress, Reading, ShardOptions, ShardResult, encode_shards
-from support.sharded import outputs, rows, rows_aside, write_jsonl, write_parquet
+from support.sharded import once_under_way, outputs, rows, rows_aside, write_jsonl, write_parquet
 
 _STORE = 80 << 20  # bytes, the least that Ray takes
 
@@ -90,14 +90,13 @@ class TestOnACluster:
     ) -> None:
         killed: list[int] = []
 
-        def kill_once(_: JobProgress) -> None:
-            if not killed and rows_aside(tmp_path / "out"):
-                for worker in workers():
-                    worker.send_signal(signal.SIGKILL)
-                    killed.append(worker.pid)
+        def kill() -> None:
+            for worker in workers():
+                worker.send_signal(signal.SIGKILL)
+                killed.append(worker.pid)
 
-        job = {"engine": "ray", "address": cluster.address, "progress": kill_once}
-        assert encode(shards, tmp_path / "out", model_folder, **job).ok
+        with once_under_way(tmp_path / "out", kill):
+            assert encode(shards, tmp_path / "out", model_folder, engine="ray", address=cluster.address).ok
         assert killed
         assert outputs(tmp_path / "out") == plain
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,26 @@ def rows_aside(folder: Path) -> int:
         with contextlib.suppress(OSError, ValueError):
             found += int(json.loads(path.read_bytes())["rows"])
     return found
+
+
+@contextlib.contextmanager
+def once_under_way(folder: Path, act: Callable[[], None]) -> Iterator[None]:
+    """Does something as soon as rows of a shard are on the disk; a thread of its own looks, often enough to see it."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.002):
+            if rows_aside(folder):
+                act()
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class Inline:
