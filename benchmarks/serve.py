@@ -1,10 +1,15 @@
 """`python -m benchmarks.serve`: our service, a plain one and infinity-emb under the same mixed load, side by side.
 
-    texts -> direct encode (vectors, rate) -> each service in turn: idle, load, memory -> ours at twice its capacity
+    texts -> direct encode (vectors, rate) -> each service in turn: idle, load, bulk -> ours at twice its capacity
 
 Clients ask over loopback for one text at a time (queries, with pauses) or many (bulk, without). Every vector that comes
 back is compared with a direct `encode`. "idle" is the query clients alone; "load" is the same with the bulk clients
-beside them. Nothing here passes or fails: it measures. Run it on a machine that does nothing else.
+beside them; then bulk alone. Nothing here passes or fails: it measures. Run it on a machine that does nothing else.
+
+A service has less of the machine than a direct `encode`: its clients take a part, and texts that come one by one cost
+more than a long list. So several shares are told. "of direct" is texts per second beside `encode` of one long list. "of
+direct, same requests" is beside `encode` called once for every request, one call after the other. "of direct, per CPU
+second" leaves out what the clients and others take.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +33,21 @@ NAMES = {"munjang": "Munjang", "plain": "sentence-transformers + FastAPI", "infi
 
 
 @dataclass(frozen=True)
+class Direct:
+    """`encode` without a service."""
+
+    rate: float  # texts per second of one long list
+    per_cpu: float  # texts per second of processor
+    one: float  # seconds of a call with one text
+    batch: float  # seconds of a call with a bulk request's texts
+
+    def rate_of(self, queries: int, bulks: int, size: int) -> float:
+        """Texts per second when the same requests are calls of `encode`, one after the other."""
+        seconds = queries * self.one + bulks * self.batch
+        return (queries + bulks * size) / seconds if seconds else float("nan")
+
+
+@dataclass(frozen=True)
 class Measured:
     """One service."""
 
@@ -37,8 +57,16 @@ class Measured:
     load_p50: float
     load_p99: float
     rate: float  # texts per second under load
-    of_direct: float  # the same as a share of a direct encode
+    of_direct: float  # the same as a share of a direct encode of one long list
+    of_bulk: float  # and the share that bulk clients reach when nobody sends queries
+    of_requests: float  # and of a direct encode request by request
+    of_cpu: float  # texts per second of processor as a share of a direct encode's
+    service_cores: float  # that the service kept busy under load
+    client_cores: float  # that the clients did
+    other_cores: float  # that everything else on the machine did: not 0 means that the figures say too little
+    per_cpu: float  # texts per second of processor that the service took
     queries: int
+    bulks: int
     wrong: int
     errors: list[str]
     memory_before: float  # MiB
@@ -52,7 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = machine.describe("cpu")
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
     pool, direct = _direct(model, options)
-    print(f"direct encode: {direct:,.0f} texts/s\n", flush=True)
+    print(
+        f"direct encode of {len(pool.texts):,} texts: {direct.rate:,.0f} texts/s, {direct.per_cpu:,.0f} per CPU second"
+    )
+    print(f"one text: {direct.one * 1e3:.1f} ms; {options.batch} texts: {direct.batch * 1e3:.1f} ms\n", flush=True)
     sides = ["munjang", "plain"] + (["infinity"] if options.infinity_python else [])
     measured = []
     for name in (side for side in sides if side in options.only):
@@ -61,9 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measured.append(_measure(name, model, pool, direct, options))
     print(_table(measured))
     ours = next((one for one in measured if one.name == "munjang"), None)
-    over = _overload(model, pool, max(direct, ours.rate), options) if ours else None
+    over = _overload(model, pool, max(direct.rate, ours.rate), options) if ours else None
     if options.json:
-        record = {"machine": facts, "direct": direct, "sides": [asdict(one) for one in measured], "overload": over}
+        record = {
+            "machine": facts,
+            "direct": asdict(direct),
+            "sides": [asdict(one) for one in measured],
+            "overload": over,
+        }
         options.json.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return 0
 
@@ -76,24 +112,36 @@ def _told(name: str) -> Iterator[None]:
         print(f"{name} is not measured: {error}", flush=True)
 
 
-def _direct(model: Path, options: argparse.Namespace) -> tuple[Texts, float]:
+def _direct(model: Path, options: argparse.Namespace) -> tuple[Texts, Direct]:
     """Texts with their vectors, and how quickly a direct encode makes them (the better of two)."""
     from munjang import load
 
     loaded = load(model, device="cpu")
     texts = corpora.texts(options.texts, options.pool)
-    loaded.encode(texts[:64])
-    best = 0.0
-    for _ in range(2):
-        begun = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that texts are cut is the same on every side
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that texts are cut is the same on every side
+        loaded.encode(texts[:64])
+        best = per_cpu = 0.0
+        for _ in range(2):
+            begun, cpu = time.perf_counter(), time.process_time()
             rows = loaded.encode(texts)
-        best = max(best, len(texts) / (time.perf_counter() - begun))
-    return Texts(texts, rows), best
+            best = max(best, len(texts) / (time.perf_counter() - begun))
+            per_cpu = max(per_cpu, len(texts) / (time.process_time() - cpu))
+        one = _seconds_of(loaded.encode, [[text] for text in texts[:200]])
+        size = options.batch
+        batch = _seconds_of(loaded.encode, [texts[at : at + size] for at in range(0, min(len(texts), 20 * size), size)])
+    return Texts(texts, rows), Direct(best, per_cpu, one, batch)
 
 
-def _measure(name: str, model: Path, pool: Texts, direct: float, options: argparse.Namespace) -> Measured:
+def _seconds_of(encode: Callable[[list[str]], Any], calls: Sequence[list[str]]) -> float:
+    """The mean of these calls."""
+    begun = time.perf_counter()
+    for texts in calls:
+        encode(texts)
+    return (time.perf_counter() - begun) / len(calls)
+
+
+def _measure(name: str, model: Path, pool: Texts, direct: Direct, options: argparse.Namespace) -> Measured:
     queries = options.clients * 3 // 4
     with started(name, model, infinity_python=options.infinity_python) as service:
         mix = Mix(queries, options.clients - queries, options.batch, options.pause)
@@ -102,22 +150,44 @@ def _measure(name: str, model: Path, pool: Texts, direct: float, options: argpar
         idle = run(service.address, pool, Mix(mix.queries, 0, mix.batch, mix.pause), max(5.0, options.seconds / 4))
         before = service.memory()
         print(f"{NAMES[name]}: load ...", file=sys.stderr, flush=True)
+        cpu, own, busy, begun = service.cpu(), time.process_time(), _busy(), time.perf_counter()
         load = run(service.address, pool, mix, options.seconds)
+        cpu, own, busy = service.cpu() - cpu, time.process_time() - own, _busy() - busy
+        others = max(0.0, busy - cpu - own) / (time.perf_counter() - begun)
         after = service.memory()
+        print(f"{NAMES[name]}: bulk alone ...", file=sys.stderr, flush=True)
+        bulk = run(service.address, pool, Mix(0, mix.bulks, mix.batch), max(5.0, options.seconds / 4))
+    counts = len(load.query_seconds), len(load.bulk_seconds)
     return Measured(
-        name,
-        idle.percentile(50),
-        idle.percentile(99),
-        load.percentile(50),
-        load.percentile(99),
-        load.rate,
-        load.rate / direct,
-        len(load.query_seconds),
-        idle.wrong + load.wrong,
-        [*idle.errors, *load.errors][:5],
-        before,
-        after,
+        name=name,
+        idle_p50=idle.percentile(50),
+        idle_p99=idle.percentile(99),
+        load_p50=load.percentile(50),
+        load_p99=load.percentile(99),
+        rate=load.rate,
+        of_direct=load.rate / direct.rate,
+        of_bulk=bulk.rate / direct.rate,
+        of_requests=load.rate / direct.rate_of(*counts, options.batch),
+        of_cpu=load.texts / cpu / direct.per_cpu,
+        service_cores=cpu / load.elapsed,
+        client_cores=load.cpu / load.elapsed,
+        other_cores=others,
+        per_cpu=load.texts / cpu,
+        queries=counts[0],
+        bulks=counts[1],
+        wrong=idle.wrong + load.wrong + bulk.wrong,
+        errors=[*idle.errors, *load.errors, *bulk.errors][:5],
+        memory_before=before,
+        memory_after=after,
     )
+
+
+def _busy() -> float:
+    """Seconds that the machine's processors have worked."""
+    import psutil
+
+    times = psutil.cpu_times()
+    return float(times.user + times.system + times.nice)
 
 
 def _overload(model: Path, pool: Texts, rate: float, options: argparse.Namespace) -> dict[str, Any]:
@@ -147,12 +217,16 @@ def _overload(model: Path, pool: Texts, rate: float, options: argparse.Namespace
 
 def _table(measured: Sequence[Measured]) -> str:
     lines = [
-        "| service | idle p50 / p99 ms | load p50 / p99 ms | texts/s under load | of direct | wrong | errors | MiB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| service | idle p50 / p99 ms | load p50 / p99 ms | texts/s under load | of direct | bulk alone, of direct "
+        "| of direct, same requests | texts per CPU second | of direct, per CPU second "
+        "| cores: service + clients + others | wrong | errors | MiB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
         f"| {NAMES[one.name]} | {one.idle_p50:.1f} / {one.idle_p99:.1f} | {one.load_p50:.1f} / {one.load_p99:.1f} | "
-        f"{one.rate:,.0f} | {one.of_direct:.0%} | {one.wrong} | {len(one.errors)} | "
+        f"{one.rate:,.0f} | {one.of_direct:.0%} | {one.of_bulk:.0%} | {one.of_requests:.0%} | "
+        f"{one.per_cpu:,.0f} | {one.of_cpu:.0%} | "
+        f"{one.service_cores:.2f} + {one.client_cores:.2f} + {one.other_cores:.2f} | {one.wrong} | {len(one.errors)} | "
         f"{one.memory_before:,.0f} -> {one.memory_after:,.0f} |"
         for one in measured
     ]

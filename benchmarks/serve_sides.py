@@ -37,10 +37,18 @@ class Service:
 
     def memory(self) -> float:
         """MiB that it and its children hold now."""
+        return float(sum(one.memory_info().rss for one in self._processes())) / 2**20
+
+    def cpu(self) -> float:
+        """Seconds of processor that it and its children have taken."""
+        times = [one.cpu_times() for one in self._processes()]
+        return float(sum(one.user + one.system for one in times))
+
+    def _processes(self) -> list[Any]:
         import psutil
 
         parent = psutil.Process(self.process.pid)
-        return float(sum(one.memory_info().rss for one in [parent, *parent.children(recursive=True)])) / 2**20
+        return [parent, *parent.children(recursive=True)]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from munjang.serve.batching import Answer
+from munjang.serve.answers import Answer
 from munjang.serve.errors import ClientGone, Empty, Invalid, Unready
 from munjang.serve.limits import check_count
 from munjang.serve.logs import tell

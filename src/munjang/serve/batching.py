@@ -2,10 +2,11 @@
 
     submit -> tokenise (once) -> admit or refuse -> line of queries / line of bulk -> batch by tokens -> answer
 
-No batch waits for a clock: while one runs, the next one gathers, and it starts when a worker is free. Queries go before
-bulk, but bulk gets at least every fourth batch of a worker. Whole requests are admitted or refused (`Overloaded`, with
-the time after which to try again). What nobody waits for any more, because the client went away or its time is up, is
-passed over. The same item in several requests at once is computed once.
+While one batch runs, the next one gathers, and it starts when a worker is free; nothing waits for a clock but queries
+that come close together while every core is busy (`queues.Gathering`). Queries go before bulk, but bulk gets at least
+every fourth batch of a worker. Whole requests are admitted or refused (`Overloaded`, with the time after which to try
+again). What nobody waits for any more, because the client went away or its time is up, is passed over. The same item in
+several requests at once is computed once.
 
 On a CPU there is one worker per core with one intra-op thread each, as in `munjang.engine`, and one more that takes
 nothing but queries: the operating system gives a thread that has slept its turn at once, so that a query does not wait
@@ -27,8 +28,9 @@ import numpy as np
 import torch
 
 from munjang.engine import single_threaded
+from munjang.serve.answers import Answer, Stats, Timing
 from munjang.serve.errors import DeadlinePassed, Overloaded, TooLarge, Unready
-from munjang.serve.queues import Entry, Line, Priority, Request, batch_of, entries_of, places_of
+from munjang.serve.queues import Entry, Gathering, Line, Priority, Request, batch_of, entries_of, places_of
 from munjang.text.batches import Batch
 from munjang.text.tokenizer import Tokens
 
@@ -53,41 +55,6 @@ class Work(Protocol):
 
     def empty(self, count: int, kind: Hashable) -> Any:  # where `count` values are put: an array or a list
         ...
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Where a request's time went, in seconds."""
-
-    tokenise: float
-    queue: float
-    compute: float  # from the beginning of its first batch to the end of its last
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A request's values, in the order of its items."""
-
-    values: Any  # float32 [n, width]; for kinds of values that differ in shape a list of arrays
-    timing: Timing
-    tokens: int  # of the whole request, special tokens included, after cutting
-    truncated: int  # items that were longer than the model reads
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What a batcher has done since its start, and what waits now."""
-
-    waiting_tokens: int = 0
-    waiting_requests: int = 0
-    requests: int = 0  # admitted
-    refused: int = 0
-    batches: int = 0
-    items: int = 0  # computed
-    tokens: int = 0  # computed
-    joined: int = 0  # items whose computation was already under way
-    dropped: int = 0  # items that nobody waited for any more
-    truncated: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,8 +84,11 @@ class Batcher:
         self._does = compute
         self._options = options
         self._name = name
-        self._ready = threading.Condition()
-        self._queries, self._bulk = Line(), Line()
+        lock = threading.RLock()
+        self._ready = threading.Condition(lock)  # workers sleep here
+        self._urgent = threading.Condition(lock)  # and here the one for queries alone
+        self._asleep = False  # whether that one sleeps and nobody has called it
+        self._queries, self._bulk, self._gathering = Line(), Line(), Gathering()
         self._inflight: dict[tuple[Hashable, Hashable], Entry] = {}
         self._stats = Stats()
         self._waiting = 0  # tokens in the lines
@@ -185,7 +155,7 @@ class Batcher:
         until = None if timeout is None else time.monotonic() + timeout
         with self._ready:
             self._closing = True
-            self._ready.notify_all()
+            self._wake_all()
         for thread in self._threads:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
         with self._ready:
@@ -215,7 +185,7 @@ class Batcher:
             self._reserved -= estimate
             self._preparing -= 1
             if self._closing:
-                self._ready.notify_all()
+                self._wake_all()
 
     def _refuse(self) -> NoReturn:
         self._stats = replace(self._stats, refused=self._stats.refused + 1)
@@ -280,10 +250,22 @@ class Batcher:
         by_kind: dict[Hashable, list[Entry]] = {}
         for entry in waiting:
             by_kind.setdefault(entry.kind, []).append(entry)
-        for same in by_kind.values():
-            (self._queries if urgent else self._bulk).join(same, max(1, self._options.max_tokens // 4))
-        if waiting:
-            self._ready.notify_all()
+        if urgent and waiting:
+            self._gathering.add(sum(entry.tokens for entry in waiting), time.perf_counter())
+        line, most = self._queries if urgent else self._bulk, max(1, self._options.max_tokens // 4)
+        self._wake(sum(line.join(same, most) for same in by_kind.values()), urgent=urgent)
+
+    def _wake(self, pieces: int, *, urgent: bool) -> None:
+        """Call no more workers than there is work for: those that find none have cost the others the interpreter."""
+        if pieces and urgent and self._asleep:
+            self._asleep = False
+            self._urgent.notify()
+            pieces -= 1
+        self._ready.notify(pieces)
+
+    def _wake_all(self) -> None:
+        self._ready.notify_all()
+        self._urgent.notify_all()
 
     def _leave(self, request: Request) -> None:
         """The request is answered, or nobody waits for it: what only it waited for is not computed."""
@@ -336,17 +318,28 @@ class Batcher:
             self._busy.discard(me)
             while True:
                 urgent = bool(self._queries) and (express or not self._bulk or passed < BULK_SHARE - 1)
-                if urgent or (self._bulk and not express):
+                if urgent and express and (wait := self._patience()):
+                    self._urgent.wait(wait)
+                elif urgent or (self._bulk and not express):
                     line = self._queries if urgent else self._bulk
+                    if urgent:
+                        self._gathering.taken()
                     if entries := line.take(self._share(), self._drop):
                         self._begin(entries)
                         if not express:
                             self._busy.add(me)
                         return entries, urgent
                 elif self._closing and not self._preparing and not (self._queries or self._bulk):
+                    self._wake_all()  # the others leave, too
                     return None
                 else:
-                    self._ready.wait()
+                    self._asleep = self._asleep or express
+                    (self._urgent if express else self._ready).wait()
+
+    def _patience(self) -> float:
+        """Seconds that queries should wait for others before they are computed beside workers that are all busy."""
+        crowded = len(self._busy) >= self._options.workers and not self._closing
+        return self._gathering.left(time.perf_counter()) if crowded else 0.0
 
     def _share(self) -> int:
         """Tokens for the next batch: where little waits, the workers that are free share it."""

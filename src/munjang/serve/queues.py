@@ -26,6 +26,9 @@ Array = np.ndarray[Any, Any]
 Priority = Literal["query", "bulk"]
 State = Literal["waiting", "running", "done", "dropped"]
 
+GATHER_SECONDS = 0.025  # that queries wait for others at most, where every core is busy
+GATHER_TOKENS = 96  # so many are worth a batch at once
+
 
 @dataclass(eq=False)
 class Request:
@@ -84,9 +87,11 @@ class Line:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def join(self, entries: Sequence[Entry], piece_tokens: int) -> None:
-        """Put a request's computations at the end, cut into pieces of like lengths."""
-        self._requests.append(deque(_pieces(entries, piece_tokens)))
+    def join(self, entries: Sequence[Entry], piece_tokens: int) -> int:
+        """Put a request's computations at the end, cut into pieces of like lengths; how many pieces."""
+        pieces = deque(_pieces(entries, piece_tokens))
+        self._requests.append(pieces)
+        return len(pieces)
 
     def take(self, budget: int, drop: Callable[[Entry], None]) -> list[Entry]:
         """Computations of one kind for a batch of at most `budget` tokens, one piece of each request in turn.
@@ -118,6 +123,37 @@ class Line:
                 self._requests.append(pieces)
         self._requests.extendleft(reversed(others))
         return taken
+
+
+class Gathering:
+    """How long queries that find every core busy should wait for others, to go through the model together.
+
+    A batch has to read all weights once: a short text alone takes three times its part of a larger batch. Where cores
+    are free that is nobody's loss. Where they are not, it is taken from bulk, and every query slows the next ones down.
+    """
+
+    def __init__(self) -> None:
+        self._interval = 1.0  # seconds between queries, lately
+        self._last = self._since = 0.0
+        self._tokens = 0
+
+    def add(self, tokens: int, now: float) -> None:
+        """A query has come."""
+        self._interval += 0.1 * (min(now - self._last, 1.0) - self._interval)
+        self._last = now
+        if not self._tokens:
+            self._since = now
+        self._tokens += tokens
+
+    def taken(self) -> None:
+        """Those that waited are being computed."""
+        self._tokens = 0
+
+    def left(self, now: float) -> float:
+        """Seconds still to wait; none where so few queries come that another is hardly to be expected."""
+        if self._interval > 2 * GATHER_SECONDS or self._tokens >= GATHER_TOKENS:
+            return 0.0
+        return max(0.0, self._since + GATHER_SECONDS - now)
 
 
 def _live(pieces: deque[list[Entry]], drop: Callable[[Entry], None]) -> list[Entry]:

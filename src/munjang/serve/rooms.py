@@ -22,7 +22,8 @@ from munjang.engine import plan_for
 from munjang.errors import InputError
 from munjang.loading import load, load_cross_encoder
 from munjang.nn.calibration import sigmoid, softmax
-from munjang.serve.batching import Answer, Batcher, BatcherOptions
+from munjang.serve.answers import Answer
+from munjang.serve.batching import Batcher, BatcherOptions
 from munjang.serve.computing import BiWork, CrossWork, Kind
 from munjang.serve.errors import Invalid, NotFound, Unready
 from munjang.serve.queues import Priority

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request, Response
 
+from munjang.serve.answers import Answer
 from munjang.serve.asking import check_items, device_of, limits_of, respond, rooms_of, while_connected, wish_of
-from munjang.serve.batching import Answer
 from munjang.serve.errors import Invalid, TooLarge
 from munjang.serve.rooms import RerankRoom
 from munjang.serve.schemas_cohere import RerankDocuments, RerankResponse

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request, Response
 
+from munjang.serve.answers import Answer
 from munjang.serve.asking import check_items, decoded, device_of, respond, rooms_of, while_connected, wish_of
-from munjang.serve.batching import Answer
 from munjang.serve.errors import Empty, NotFound
 from munjang.serve.rooms import BiRoom
 from munjang.serve.schemas_openai import EmbeddingRequest, EmbeddingResponse, Model, ModelList, Texts
