@@ -122,3 +122,18 @@ else:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
         return True
+
+
+def user_cache() -> Path:
+    """Where things that can be made again are kept: $MUNJANG_CACHE, else `munjang` in the user's cache folder."""
+    named = os.environ.get("MUNJANG_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        given = os.environ.get("XDG_CACHE_HOME", "")
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "munjang"

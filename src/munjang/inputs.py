@@ -201,7 +201,7 @@ class _Line:
         rate = done / max(now - self._started, 1e-9)
         line = f"{done:,}" + (f" of {total:,} ({done / total:.0%})" if total else "") + f"  {rate:,.0f}/s"
         if total and rate:
-            line += f"  {_clock((total - done) / rate)} left"
+            line += f"  {clock((total - done) / rate)} left"
         sys.stderr.write(f"\r{line:<60}")
         sys.stderr.flush()
         self._shown = True
@@ -211,7 +211,8 @@ class _Line:
             sys.stderr.write("\n")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as people read them: 3:07, 1:02:05."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

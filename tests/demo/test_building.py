@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,15 +132,15 @@ def test_the_cache_is_where_the_user_has_it(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("MUNJANG_CACHE", str(tmp_path))
     assert building.cache_folder() == tmp_path / "demo"
     monkeypatch.delenv("MUNJANG_CACHE")
-    monkeypatch.setattr(building.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert building.cache_folder() == tmp_path / "xdg" / "munjang" / "demo"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the standard says: ignore it
     monkeypatch.setenv("HOME", str(tmp_path))
     assert building.cache_folder() == tmp_path / ".cache" / "munjang" / "demo"
-    monkeypatch.setattr(building.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert building.cache_folder() == tmp_path / "Library" / "Caches" / "munjang" / "demo"
-    monkeypatch.setattr(building.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert building.cache_folder() == tmp_path / "local" / "munjang" / "demo"
 

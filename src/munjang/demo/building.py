@@ -20,14 +20,13 @@ import json
 import os
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from munjang.demo import corpus
-from munjang.durable import disk_errors, sync_folder
+from munjang.durable import disk_errors, sync_folder, user_cache
 from munjang.errors import InputError, MunjangError
 from munjang.inputs import Progress
 
@@ -107,17 +106,7 @@ def _move(aside: Path, target: Path) -> None:
 
 def cache_folder() -> Path:
     """Where indexes of the demo are kept: $MUNJANG_CACHE/demo, else below the user's cache folder."""
-    named = os.environ.get("MUNJANG_CACHE")
-    if named:
-        return Path(named).expanduser().absolute() / "demo"
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        given = os.environ.get("XDG_CACHE_HOME", "")
-        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "munjang" / "demo"
+    return user_cache() / "demo"
 
 
 def cached_folder(kind: str, model: BiEncoder, digest: str) -> Path:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, write_whole
+from munjang.durable import disk_errors, user_cache, write_whole
 from munjang.errors import DataError, InputError
 from munjang.index.options import VectorKind
 
@@ -90,17 +88,7 @@ def vector_bytes(kind: VectorKind, dimension: int) -> float:
 
 def rates_path() -> Path:
     """Where rates are kept: $MUNJANG_CACHE/rates.json, else in the user's cache folder."""
-    named = os.environ.get("MUNJANG_CACHE")
-    if named:
-        return Path(named).expanduser().absolute() / "rates.json"
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        given = os.environ.get("XDG_CACHE_HOME", "")
-        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "munjang" / "rates.json"
+    return user_cache() / "rates.json"
 
 
 def read_rates(path: Path) -> list[Rates]:

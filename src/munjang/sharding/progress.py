@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from munjang.inputs import clock
 from munjang.sharding.shards import Shard
 
 _LATELY = 60.0  # seconds over which the speed is measured
@@ -41,7 +42,7 @@ class JobProgress:
         if self.failed:
             line += f", {self.failed:,} shards failed"
         if self.seconds_left is not None and self.share < 1:
-            line += f", {_clock(self.seconds_left)} to go"
+            line += f", {clock(self.seconds_left)} to go"
         return line
 
 
@@ -148,9 +149,3 @@ class _Line:
     def close(self) -> None:
         if self._shown:
             sys.stderr.write("\n")
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -25,7 +25,7 @@ from munjang.recipes.bundled.silver import both_ways, pairs_of
 from munjang.recipes.bundled.stage_training import described, load_array, save_arrays, task
 from munjang.recipes.bundled.teaching import Teaching, each
 from munjang.recipes.stages import Done, Made
-from munjang.students import StudentPlan, VocabularyPlan, make_student
+from munjang.students import VocabularyPlan
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
 
@@ -52,21 +52,11 @@ class Larger:
     def student(self) -> Done:
         options = self.teaching.options
         vocabulary = VocabularyPlan(self.pieces, keep="all", embeddings="guide")
-        english, korean = self.material.translations.columns.values()
+        _, korean = self.material.translations.columns.values()
         texts = [*korean, *self.material.plain]
 
         def make(folder: Path) -> Made:
-            made = make_student(
-                BiEncoder.load(self.model, device=options.device),
-                StudentPlan(vocabulary=vocabulary),
-                texts=texts,
-                translations=(english, korean),
-                guide=options.second,
-                seed=options.seed,
-                progress=options.progress,
-            )
-            BiEncoder(made.parts, device="cpu").save(folder / "model")
-            return Made(["model"], {"report": made.report})
+            return self.teaching.save_student(self.model, vocabulary, texts, folder)
 
         inputs = {"model": self.print, "guide": options.second.fingerprint, "seed": options.seed}
         inputs |= {"vocabulary": asdict(vocabulary), "texts": hash_texts(texts), **self.teaching.of("translations")}

@@ -93,21 +93,26 @@ class Teaching:
         texts = [*english, *korean, *self.material.plain, *self.material.nli["en"].texts()]
 
         def make(folder: Path) -> Made:
-            made = make_student(
-                BiEncoder.load(options.teacher, device=options.device),
-                StudentPlan(vocabulary=vocabulary),
-                texts=texts,
-                translations=(english, korean),
-                guide=options.second,
-                seed=options.seed,
-                progress=options.progress,
-            )
-            BiEncoder(made.parts, device="cpu").save(folder / "model")
-            return Made(["model"], {"report": made.report})
+            return self.save_student(options.teacher, vocabulary, texts, folder)
 
         inputs = {"teacher": self.teacher_print, "guide": options.second.fingerprint, "seed": options.seed}
         inputs |= {"vocabulary": asdict(vocabulary), "texts": hash_texts(texts)}
         return self.shop.stages.run("student", inputs, make)
+
+    def save_student(self, model: str | Path, vocabulary: VocabularyPlan, texts: Sequence[str], folder: Path) -> Made:
+        """An English model with another vocabulary, learnt from texts, as the only output of a stage."""
+        options = self.options
+        made = make_student(
+            BiEncoder.load(model, device=options.device),
+            StudentPlan(vocabulary=vocabulary),
+            texts=texts,
+            translations=self._translations,
+            guide=options.second,
+            seed=options.seed,
+            progress=options.progress,
+        )
+        BiEncoder(made.parts, device="cpu").save(folder / "model")
+        return Made(["model"], {"report": made.report})
 
     def second(self) -> Done:
         material, plan, seed = self.material, self.plan, self.options.seed
