@@ -1,4 +1,4 @@
-"""The models that are measured: MiniLM from its folder, and BERT bodies with random weights.
+"""The models that are measured: MiniLM from its folder, BERT bodies with random weights, averaged word embeddings.
 
 A random body computes exactly as much as a trained one. It is written by transformers and sentence-transformers
 themselves, with MiniLM's tokenizer, so that both sides load the same folder.
@@ -6,8 +6,11 @@ themselves, with MiniLM's tokenizer, so that both sides load the same folder.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+
+import munjang
 
 MAX_LENGTH = 256
 
@@ -58,3 +61,18 @@ def random_bert(folder: Path, tokenizer_of: Path, shape: Shape) -> Path:
     whole = folder / "model"
     model.save(str(whole))
     return whole
+
+
+def averaged(model: munjang.BiEncoder, folder: Path) -> munjang.BiEncoder:
+    """The model's word embeddings alone, averaged: encoding costs next to nothing, so that what follows is measured."""
+    from safetensors.torch import save_file
+
+    kind = "sentence_transformers.models."
+    parts = [("", "StaticEmbedding"), ("1_Normalize", "Normalize")]
+    modules = [{"idx": i, "name": str(i), "path": path, "type": kind + name} for i, (path, name) in enumerate(parts)]
+    (folder / "1_Normalize").mkdir(parents=True)
+    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    model.tokenizer.backend.save(str(folder / "tokenizer.json"))
+    words = model.parts.body.get_parameter("embeddings.word.weight").detach().float().cpu().contiguous()
+    save_file({"embedding.weight": words}, str(folder / "model.safetensors"))
+    return munjang.load(folder, device="cpu")

@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = machine.describe("cpu")
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
     model = munjang.load(str(options.model or models.minilm()))
+    if options.averaged:
+        model = models.averaged(model, Path(tempfile.mkdtemp()) / "averaged")
     asked = corpora.texts(options.corpus, options.queries, seed=7)
     queries = np.asarray(model.encode_query(asked), np.float32)
     with Index.create(options.address, model) as index:
@@ -166,6 +169,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--queries", type=int, default=200, help="searches (%(default)s)")
     parser.add_argument("--corpus", choices=list(corpora.MAKERS), default="koen", help="what is written (%(default)s)")
     parser.add_argument("--model", type=Path, help="a folder; without it all-MiniLM-L6-v2")
+    parser.add_argument(
+        "--averaged", action="store_true", help="its word embeddings alone: the server is measured, not the encoder"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the index there")
     parser.add_argument("--json", type=Path, help="write everything there")
     return parser

@@ -52,6 +52,8 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
     second.add_argument("--bi", metavar="NAME",
                         help="the bi-encoder that searches first (default: the first --model that is one)")  # fmt: skip
     second.add_argument("--candidates", type=positive, default=100, metavar="N", help="first hits (100)")
+    second.add_argument("--rerank-queries", type=positive, metavar="N",
+                        help="at most N queries of a set (default: all), for a machine without a GPU")  # fmt: skip
     models.add_argument("--trained-on", action="append", nargs="+", default=[], metavar=("NAME", "SET"),
                         help="what a model was trained on, to count the overlap: SET:SPLIT of a public set, a file of "
                         "texts, or its making.json")  # fmt: skip
@@ -103,7 +105,8 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     if args.reranker is not None:
         model = _load_reranker(args)
         over = args.bi or _first_bi(args, names)
-        reranker = Reranker(args.reranker_name or Path(args.reranker).name, model, (over,), args.candidates)
+        name = args.reranker_name or Path(args.reranker).name
+        reranker = Reranker(name, model, (over,), args.candidates, args.rerank_queries)
     trained = {name: tuple(sets) for name, *sets in args.trained_on}
     subjects = [
         Subject(name, lambda path=path: _load(args, path), trained.get(name, ()))  # type: ignore[misc]

@@ -105,7 +105,14 @@ def making(name: str = "munjang-ko-en", kind: str = "bi-encoder") -> dict[str, A
             {"name": "distil", "seconds": 61.4, "settings": {"learning rate": 2e-4, "batch": 768}},
             {"name": "multi-task", "seconds": 35.1, "settings": {"learning rate": 1e-4}},
         ],
-        "selection": [{"set": "KorSTS dev", "metric": "spearman", "value": 0.8412, "source": "the last stage"}],
+        "selection": [
+            {
+                "set": "KorSTS dev",
+                "metric": "spearman",
+                "value": 0.8412,
+                "source": {"en": "the last stage", "ko": "마지막 단계"},
+            }
+        ],
         "speed": [{"what": "short", "per second": 98765, "device": "H200", "source": "benchmarks.encode --json"}],
         "machine": {"device": "NVIDIA H200", "torch": "2.10"},
     }

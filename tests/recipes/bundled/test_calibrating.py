@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
@@ -175,18 +174,31 @@ def test_first_hits_with_and_without_the_answer() -> None:
     assert tied[1].tolist() == [False, False]  # equal scores are no answer
 
 
-def test_the_answer_threshold_is_where_a_logistic_fit_says_half() -> None:
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.001, 0.999), st.booleans()), min_size=2, max_size=30))
+def test_no_answer_threshold_has_a_better_balance(questions: list[tuple[float, bool]]) -> None:
+    top, answerable = (np.array(column) for column in zip(*questions, strict=True))
+    both = 0 < answerable.sum() < len(top)
+    every = [balanced_accuracy_score(answerable, top >= step) for step in [*top, 2.0]] if both else []
+    if not both:
+        with pytest.raises(InputError, match="of one kind"):
+            answer_threshold(top, answerable)
+    elif max(every) <= 0.5:
+        with pytest.raises(InputError, match="does not tell them apart"):
+            answer_threshold(top, answerable)
+    elif np.diff(np.unique(top)).min() > 2e-3:  # it is rounded to four digits
+        found = answer_threshold(top, answerable)
+        assert balanced_accuracy_score(answerable, top >= found) == pytest.approx(max(every))
+
+
+def test_the_answer_threshold_does_not_hang_on_how_many_there_are() -> None:
     random = np.random.default_rng(1)
-    logits = random.normal(0, 2, 4000)
-    right = random.random(4000) < 1 / (1 + np.exp(-(1.5 * logits - 1.2)))
-    found = answer_threshold(1 / (1 + np.exp(-logits)), right.astype(float))
-    assert found == pytest.approx(1 / (1 + np.exp(-0.8)), abs=0.03)  # the truth behind the draws
-    fit = LogisticRegression(C=np.inf).fit(logits[:, None], right)
-    assert found == pytest.approx(1 / (1 + np.exp(fit.intercept_[0] / fit.coef_[0, 0])), abs=2e-3)
-    with pytest.raises(InputError, match="of one kind"):
-        answer_threshold(np.array([0.1, 0.2, 0.3, 0.4]), np.ones(4))
-    with pytest.raises(InputError, match="does not tell them apart"):
-        answer_threshold(np.linspace(0.1, 0.9, 40), (np.arange(40) < 20).astype(float))
+    top = 1 / (1 + np.exp(-np.concatenate([random.normal(1, 1, 500), random.normal(-1, 1, 500)])))
+    answerable = np.arange(1000) < 500
+    found = answer_threshold(top, answerable)
+    assert found == pytest.approx(0.5, abs=0.1)
+    often = np.concatenate([np.arange(1000), *[np.arange(500, 1000)] * 9])
+    assert answer_threshold(top[often], answerable[often]) == found
 
 
 def _trained(load: Callable[[], BiEncoder]) -> CrossEncoder:

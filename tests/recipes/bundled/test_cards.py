@@ -32,6 +32,11 @@ def _cross() -> Any:
     return check_making(making("munjang-rerank-ko-en", "cross-encoder"))
 
 
+def test_sources_are_in_the_language_of_the_card(results: dict[str, Measured]) -> None:
+    assert "| KorSTS dev | Spearman | 84.12 | the last stage |" in card(_bi(), results, "en")
+    assert re.search(r"KorSTS dev \| .* \| 84.12 \| 마지막 단계 \|", card(_bi(), results, "ko"))
+
+
 def test_a_card_says_what_must_be_said(results: dict[str, Measured]) -> None:
     text = card(_bi(), results, "en")
     assert text.startswith("---\nlanguage:\n- ko\n- en\nlicense: apache-2.0\n")

@@ -25,6 +25,7 @@ from munjang.recipes.bundled.measuring import (
     few_shots,
     measure,
     smaller_corpus,
+    two_stage_trials,
 )
 from munjang.recipes.bundled.overlap import UNSEEN, find_overlaps, read_training, unseen_trials
 from munjang.recipes.bundled.results import read_results
@@ -80,6 +81,17 @@ def test_a_quick_corpus_keeps_what_is_relevant(data: Path) -> None:
     assert len(small.corpus) < len(whole.corpus)
     assert notes == (f"capped: {len(small.corpus)} of 16 documents",)
     assert all(any(grade == 2 for grade in grades.values()) for grades in small.relevant.values())
+
+
+def test_the_second_stage_may_have_fewer_queries(data: Path, load: Callable[[], BiEncoder]) -> None:
+    cross = CrossEncoder.from_body(load(), 1, device="cpu", dtype="float32")
+    for queries, quick, wanted in ((2, None, 2), (2, 1, 1), (1, 2, 1), (None, None, None)):
+        measuring = Measuring(data, quick, reranker=Reranker("tiny", cross, ("tiny",), 10, queries))
+        for trial in two_stage_trials(measuring):
+            retrieval = trial.evaluator.retrieval  # type: ignore[attr-defined]
+            assert wanted is None or len(retrieval.queries) == wanted
+            assert any("queries" in note for note in trial.notes) == (wanted is not None), trial.notes
+            assert quick is not None or not any("documents" in note for note in trial.notes)
 
 
 def _measure(data: Path, output: Path, load: Callable[[], BiEncoder], said: list[str], **changes: object) -> None:

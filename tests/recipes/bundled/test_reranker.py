@@ -21,6 +21,7 @@ from munjang.data import Examples
 from munjang.errors import InputError
 from munjang.recipes.bundled import reranker
 from munjang.recipes.bundled.cards import card
+from munjang.recipes.bundled.everyday import everyday_lists, read_questions
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.labelling import both_ways
 from munjang.recipes.bundled.material import read_material
@@ -155,8 +156,7 @@ def test_the_reranker_that_comes_out(reranked: tuple[Path, RerankMade], whole: W
     assert 0 < answer.value < 1
     (told,) = answer.measured["sets"]  # type: ignore[misc]
     questions = read_passages(whole.made.stages["passages"], "held")
-    half = len(questions.queries) // 2
-    assert (told["queries"], told["rows"]) == (half, 4 * half)  # of those that are held out
+    assert (told["set"], told["queries"]) == ("Everyday questions", len(read_questions()) // 2)
     pairs = [(questions.queries[row], questions.passages[questions.answers[row]]) for row in range(20)]
     exact = CrossEncoder.load(folder / "3-finish/float32", device="cpu", dtype="float32")
     scores = model.predict(pairs)
@@ -166,6 +166,18 @@ def test_the_reranker_that_comes_out(reranked: tuple[Path, RerankMade], whole: W
     assert set(selection) == {"float32", "int8"}
     assert selection["int8"]["first of its list"] > 0.6, "of four, so that chance is 0.25"
     assert {"KorSTS dev", "KLUE-STS slice", "STSb dev"} < set(selection["int8"])
+
+
+def test_a_trial_is_calibrated_by_questions_held_out(
+    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(reranked[0], run)
+    made = rerank(run, options(whole.folder, whole.tiny, whole.data), everyday=0)
+    (told,) = munjang.load_reranker(made.folder, device="cpu").thresholds["answer"].measured["sets"]  # type: ignore[misc]
+    half = len(read_passages(whole.made.stages["passages"], "held").queries) // 2
+    assert (told["queries"], told["rows"]) == (half, 4 * half)
+    assert skipped(made) == ["negatives", "main"]
 
 
 def test_it_learns_from_questions_that_are_not_held_out(reranked: tuple[Path, RerankMade], whole: Whole) -> None:
@@ -220,16 +232,7 @@ def test_the_threshold_is_that_of_the_weights_that_are_shipped(
     _, made = reranked
     trained = CrossEncoder.load(folder_of(made, "main") / "model", device="cpu", max_length=64)
     trained.save(tmp_path / "whole", dtype="int8")
-    stage = whole.made.stages["passages"]
-    rest, held = read_passages(stage), read_passages(stage, "held")
-    both = joined([held, Questions([], rest.passages, [], rest.groups)])
-    places = np.load(folder_of(made, "negatives") / "held.npy")
-    columns = {"anchor": both.queries, "positive": [both.passages[place] for place in both.answers]}
-    for number in range(3):
-        columns["negative" if not number else f"negative_{number + 1}"] = [
-            both.passages[place] for place in places[:, number].tolist()
-        ]
-    lists = ranked(Examples("held", "pairs", columns))
+    lists = everyday_lists(BiEncoder.load(whole.made.folder, device="cpu"), 2)
     wanted = reranker.calibrate_reranker(CrossEncoder.load(tmp_path / "whole", device="cpu"), lists)
     assert CrossEncoder.load(made.folder, device="cpu").thresholds == wanted.thresholds
 
@@ -320,7 +323,7 @@ def test_a_reranker_that_learned_nothing_is_no_model(
         with pytest.raises(InputError) as error:
             rerank(run, given)
     said = str(error.value)
-    assert "questions held out its scores cannot become probabilities" in said
+    assert "pairs of Everyday questions its scores cannot become probabilities" in said
     assert "scores do not rise with the labels" in said
     assert "Give `main` more steps" in said
     assert not (run / "3-finish/stage.json").exists()

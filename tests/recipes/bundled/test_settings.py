@@ -68,6 +68,7 @@ def test_a_hundredth() -> None:
     assert (small.larger_pieces, small.larger_nli.steps, small.larger_sts.steps) == (140, 15, 15)
     assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (180, 400)
     assert small.held_questions == 100, "fewer calibrate nothing"
+    assert (RerankPlan().everyday, scaled(RerankPlan(), 0.01).everyday) == (20, 0)
     assert small.multi_parts["translations"] == Part(0.18, 26)
     assert small.multi_parts["questions"].batch_size == 6
     assert small.selection_rows == plan.selection_rows
@@ -100,7 +101,8 @@ def test_a_share_makes_nothing_larger_and_keeps_what_it_is(share: float) -> None
                 assert {key: part.share for key, part in found.items()} == {k: part.share for k, part in value.items()}
                 assert all(1 <= part.batch_size <= value[key].batch_size for key, part in found.items())
             elif isinstance(value, int | float):
-                assert 0 < found <= value
+                assert 0 <= found <= value
+                assert found or not value or name == "everyday"
             else:
                 assert found == value
     assert scaled(tiny, share).rows == pytest.approx(max(0.002, 0.5 * share))

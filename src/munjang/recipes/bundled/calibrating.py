@@ -2,7 +2,7 @@
 
 paraphrase  the cosine from which two texts mean the same: the best mean F1 of several sets, Korean and English
 cluster     the cosine from which a text belongs to a community's centre: the best F1 over pairs of ParaKQC's groups
-answer      the reranker's probability from which its first hit is more likely right than wrong
+answer      the reranker's probability of the first hit from which there is an answer
 
 ParaKQC serves twice, so it is cut once and for all: its first 300 groups calibrate, the other 700 are measured on.
 Thresholds are looked for in steps of 0.001: finer differences are noise. `measured` holds sets, rows and scores, each
@@ -29,7 +29,7 @@ from munjang.evaluation.metrics import best_f1, v_measures
 from munjang.evaluation.metrics.arrays import Array
 from munjang.evaluation.mining import mine
 from munjang.evaluation.sets import check, pairs_of
-from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid
+from munjang.nn.calibration import expected_calibration_error, log_loss, sigmoid
 from munjang.types import DTypeName, Threshold
 from munjang.vectors import normalize, pairwise_similarity
 
@@ -41,7 +41,7 @@ _SAME_SCORE = 0.8  # 4 of 5: 'mostly equivalent' on the scale of STS
 _NEIGHBOURS, _MOST_PAIRS = 100, 500_000  # as mining is evaluated
 _PARAPHRASE = "two texts mean the same where the cosine of their vectors is at least this"
 _CLUSTER = "a text belongs to a community where the cosine with its centre is at least this"
-_ANSWER = "the first hit is more likely right than wrong where the reranker gives it at least this probability"
+_ANSWER = "there is an answer where the reranker gives the first hit at least this probability"
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,8 @@ def calibrate_reranker(model: CrossEncoder, examples: Examples, *, seed: int = 0
     """A copy whose scores are probabilities of relevance, with the threshold 'answer'; the body is shared.
 
     examples: ranked (query, document, relevance), held out of training. One half of the queries fits, the other half
-    measures. For 'answer' every query is asked twice: with its relevant documents, and without them, when the right
-    reply is that there is none. So questions with and without an answer count alike.
+    measures. A score is the probability of relevance where as many documents are relevant as not. For 'answer' every
+    query is asked twice: with its relevant documents, and without them, when the right reply is that there is none.
     """
     check(examples, "ranked", least=4)
     fitting, judging = examples.split(0.5, seed=seed)
@@ -239,17 +239,18 @@ def calibrate_reranker(model: CrossEncoder, examples: Examples, *, seed: int = 0
     )
     platt = calibrated.calibrate(pairs, relevant.astype(int))
     answer = _answer(calibrated, fitting)
-    truth = _relevant(judging)
-    probabilities = predict_one(calibrated, pairs_of(judging, "query", "document"), name=judging.name).rows
-    before = predict_one(model, pairs_of(judging, "query", "document"), name=judging.name).rows
+    judged = _even(judging, seed)
+    truth = _relevant(judged)
+    probabilities = predict_one(calibrated, pairs_of(judged, "query", "document"), name=judging.name).rows
+    before = predict_one(model, pairs_of(judged, "query", "document"), name=judging.name).rows
     measured = {
-        "chosen by": "a logistic fit over first hits, as many questions without an answer as with one",
+        "chosen by": "questions with an answer that get one and questions without that are refused, both alike",
         "sets": [
             {
                 "set": examples.name,
                 "rows": len(judging),
                 "queries": len(np.unique(_groups(judging))),
-                "relevant share": _short(float(truth.mean())),
+                "relevant share": _short(float(_relevant(judging).mean())),
                 "calibration error": _short(expected_calibration_error(probabilities, truth)),
                 "calibration error before": _short(expected_calibration_error(np.clip(before, 0, 1), truth)),
                 "log loss": _short(log_loss(_logit(probabilities), truth)),
@@ -275,17 +276,27 @@ def _even(examples: Examples, seed: int) -> Examples:
     return examples.take(chosen)
 
 
-def answer_threshold(top: Array, right: Array) -> float:
-    """The probability at which a first hit is as likely right as wrong: top, right: [n], probabilities and 0/1."""
-    if len(top) < 4 or right.min() == right.max():
-        raise InputError(f"expected first hits that are right and some that are wrong, got {len(top)} of one kind")
-    scale, shift = fit_platt(_logit(top), right)
-    if scale <= 0:
+def answer_threshold(top: Array, answerable: Array) -> float:
+    """The probability with the best balance: of questions with an answer found, of those without one refused.
+
+    top: [n], the first hits' probabilities; answerable: bool [n]. How many questions of either kind there are does not
+    matter. Between two first hits the threshold lies half-way, by their logits.
+    """
+    if not len(top) or answerable.min() == answerable.max():
+        raise InputError(f"expected questions with an answer and some without, got {len(top)} of one kind")
+    logits = _logit(top)
+    edges = np.unique(logits)
+    steps = (edges[1:] + edges[:-1]) / 2
+    found = np.mean(logits[answerable][:, None] >= steps, axis=0) if len(steps) else np.zeros(0)
+    refused = np.mean(logits[~answerable][:, None] < steps, axis=0) if len(steps) else np.zeros(0)
+    balance = (found + refused) / 2
+    if not len(steps) or balance.max() <= 0.5:
         raise InputError(
-            "wrong first hits score as high as right ones: the reranker does not tell them apart, so there is no "
-            "threshold to find; train it further, or look at the data"
+            "first hits of questions without an answer score as high as of those with one: the reranker does not tell "
+            "them apart, so there is no threshold to find; train it further, or look at the data"
         )
-    return round(float(sigmoid(np.array([-shift / scale]))[0]), 4)
+    best = np.flatnonzero(balance == balance.max())
+    return round(float(sigmoid(steps[best[len(best) // 2], None])[0]), 4)
 
 
 def first_hits(scores: Array, relevant: Array, groups: Array) -> tuple[Array, Array, Array]:
@@ -310,8 +321,8 @@ def first_hits(scores: Array, relevant: Array, groups: Array) -> tuple[Array, Ar
 
 
 def _answer(model: CrossEncoder, examples: Examples) -> float:
-    top, right, _ = _hits(model, examples)
-    return answer_threshold(top, right)
+    top, _, answerable = _hits(model, examples)
+    return answer_threshold(top, answerable)
 
 
 def _judge_answers(model: CrossEncoder, examples: Examples, threshold: float) -> dict[str, float]:

@@ -131,7 +131,7 @@ def _stages(making: Making, language: Language) -> str:
     parts = [f"```bash\n{making.content['command']}\n```", line + (f" ({plain_cell(machine)})" if machine else "")]
     parts.append(table([words["stage"], words["seconds"], words["settings"]], rows, right=(1,)))
     chosen = [
-        [one["set"], word(str(one["metric"]), language), f"{100 * one['value']:.2f}", plain_cell(str(one["source"]))]
+        [one["set"], word(str(one["metric"]), language), f"{100 * one['value']:.2f}", _source(one, language)]
         for one in making.rows("selection")
     ]
     if chosen:
@@ -143,7 +143,7 @@ def _stages(making: Making, language: Language) -> str:
 def _speed(making: Making, language: Language) -> str:
     words = WORDS[language]
     rows = [
-        [said(one["what"], language), f"{one['per second']:,.0f}", one["device"], plain_cell(str(one["source"]))]
+        [said(one["what"], language), f"{one['per second']:,.0f}", one["device"], _source(one, language)]
         for one in making.rows("speed")
     ]
     if not rows:
@@ -164,6 +164,10 @@ def _licence(making: Making, language: Language) -> str:
 def _commands(what: str, making: Making) -> str:
     lines = COMMANDS[f"{what} {'cross' if making.is_cross else 'bi'}"]
     return "```bash\n" + "\n".join(line.format(name=making.name) for line in lines) + "\n```"
+
+
+def _source(row: Mapping[str, object], language: Language) -> str:
+    return plain_cell(said(row["source"], language))
 
 
 def _settings(settings: Mapping[str, object]) -> str:

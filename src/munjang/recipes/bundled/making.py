@@ -6,7 +6,7 @@
     larger-*    a larger model that learns Korean and to label (`larger`; left out where none was given)
     pairs ... labels   pairs of all sentences, labelled by cross-encoders and bi-encoder together (`labelling`)
     final       `multi` again from `settled`, with the labelled pairs
-    merged      its weights, part of the way back to those of `student` (`merging`)
+    merged      its weights but the Korean embeddings, part of the way back to those of `student` (`merging`)
     finish      thresholds, int8 weights
 
 Every stage is done once; the same call after a kill goes on, and changed settings repeat what depends on them.
@@ -82,11 +82,13 @@ class _Making:
         tuned = teaching.tuned(passages)
         taught = Taught(second, teaching.targets(tuned, passages), passages)
         warm = teaching.warm_up(student) if self.plan.warm_up.steps else student
-        settled = self.merged("settled", student, teaching.distil(warm, taught))
+        distil = teaching.distil(warm, taught)
+        settled = self.merged("settled", student, distil, korean=True, cost=self.plan.settled_cost)
         multi = self.together("multi", settled, taught)
         silver = self.labelling.run(multi, settled, self.labelling.best(second))
         final = self.together("final", settled, taught, silver=silver)
-        return self.finish(self.merged("merged", student, final), calibrating)
+        merged = self.merged("merged", student, final, korean=False, cost=self.plan.merged_cost)
+        return self.finish(merged, calibrating)
 
     def together(self, name: str, begun: Done, taught: Taught, *, silver: tuple[Done, Done] | None = None) -> Done:
         """Every kind of data, a share of the steps each."""
@@ -118,21 +120,26 @@ class _Making:
         schedule = plan.final if silver else plan.multi
         return self.shop.trained(name, lambda: self.shop.bi(begun, length), tasks, schedule=schedule, inputs=inputs)
 
-    def merged(self, name: str, student: Done, final: Done) -> Done:
-        """Part of the way back to what the student began as."""
+    def merged(self, name: str, student: Done, final: Done, *, korean: bool, cost: float) -> Done:
+        """Part of the way back to what the student began as; korean: the embeddings of Korean pieces too.
+
+        cost: what the selection sets' mean may lose by it.
+        """
         plan, shop = self.plan, self.shop
 
         def make(folder: Path) -> Made:
             begun, trained = (shop.bi(one, plan.max_length) for one in (student, final))
             chooses = Selection(shop.selection)
             found, scores = furthest(
-                plan.merged_shares, lambda share: chooses(merge(begun, trained, share)).value, plan.merged_cost
+                plan.merged_shares,
+                lambda share: chooses(merge(begun, trained, share, korean=korean)).value,
+                cost,
             )
-            merge(begun, trained, found).save(folder / "model")
+            merge(begun, trained, found, korean=korean).save(folder / "model")
             return Made(["model"], {"share": found, "scores": {str(share): value for share, value in scores.items()}})
 
         inputs: dict[str, object] = {"begun": student.digest, "trained": final.digest, "length": plan.max_length}
-        inputs |= {"shares": plan.merged_shares, "cost": plan.merged_cost}
+        inputs |= {"shares": plan.merged_shares, "cost": cost, "korean": korean}
         inputs |= {"selection": [data_hash(one) for one in shop.selection]}
         return shop.stages.run(name, inputs, make)
 

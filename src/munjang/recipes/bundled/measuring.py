@@ -67,6 +67,7 @@ class Reranker:
     model: Any  # CrossEncoder
     over: tuple[str, ...]
     candidates: int = 100
+    queries: int | None = None  # at most so many of a set, where a hundred pairs a query take too long
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ def two_stage_trials(measuring: Measuring) -> list[Trial]:
     found = []
     for name, split, main in TWO_STAGE.values():
         with contextlib.suppress(DataError):  # named as absent by the suite already
-            retrieval, notes = fewer_queries(load_retrieval(name, split, measuring.data), measuring.quick)
+            whole = load_retrieval(name, split, measuring.data)
+            retrieval, notes = fewer_queries(whole, _least(measuring.quick, reranker.queries))
             retrieval, more = smaller_corpus(retrieval, measuring.quick)
             evaluator = TwoStageEvaluator(
                 retrieval,
@@ -157,6 +159,10 @@ def two_stage_trials(measuring: Measuring) -> list[Trial]:
             )
             found.append(Trial(evaluator, "two-stage", (*notes, *more)))
     return [trial for trial in found if not measuring.only or trial.name in measuring.only]
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _measure_one(subject: Subject, suite: Suite, measuring: Measuring, results: Results, say: Say) -> None:

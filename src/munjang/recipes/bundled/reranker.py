@@ -3,7 +3,7 @@
 negatives   for every made question, passages that the bi-encoder ranks high and that do not answer it
 relevance   lists of passages, graded by the larger English model (left out where none was given)
 main        from a labeller: silver pairs, STS, questions among their passages, and graded lists
-finish      probabilities (Platt) by questions held out, the threshold of 'no good answer', int8 weights
+finish      probabilities (Platt) by everyday questions, the threshold of 'no good answer', int8 weights
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
 from munjang.recipes.bundled.calibrating import calibrate_reranker
+from munjang.recipes.bundled.everyday import everyday_lists, read_questions
 from munjang.recipes.bundled.labelling import read_silver
 from munjang.recipes.bundled.making import BiMade, make_bi
 from munjang.recipes.bundled.material import Material, read_material
@@ -34,7 +35,7 @@ from munjang.recipes.bundled.stage_training import Array, Workshop, described, l
 from munjang.recipes.bundled.teaching import MakeOptions, read_passages
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
-from munjang.training.run import data_hash
+from munjang.training.run import data_hash, hash_texts
 from munjang.vectors import top_k
 
 RECIPE = "bundled reranker"
@@ -173,6 +174,13 @@ class _Making:
         pairs, labels = self.bi.stages["pairs"], self.bi.stages["labels"]
         return read_silver(self.material, pairs, labels, seed=self.shop.seed)
 
+    def judged(self, held: Examples) -> Examples:
+        """What calibrates the reranker: everyday questions; in a trial, whose model knows too little, made ones."""
+        if not self.plan.everyday:
+            return ranked(held)
+        model = BiEncoder.load(self.bi.folder, device=self.shop.device)
+        return everyday_lists(model, self.plan.everyday)
+
     def finish(self, main: Done, negatives: Done) -> Done:
         def make(folder: Path) -> Made:
             before = self.shop.cross(main.folder / "model", self.plan.max_length)
@@ -180,12 +188,13 @@ class _Making:
             # Measured with the weights as they are saved: whole numbers.
             model = self.shop.cross(folder / "model", self.plan.max_length)
             held = self.lists(negatives, "held")
+            known = self.judged(held)
             try:
-                calibrated = calibrate_reranker(model, ranked(held))
+                calibrated = calibrate_reranker(model, known)
             except InputError as error:
                 raise InputError(
-                    f"the reranker is trained, but over {len(held):,} questions held out its scores cannot become "
-                    f"probabilities: {error}. Give `main` more steps (a trial: a larger scale); the stages "
+                    f"the reranker is trained, but over the {len(known):,} pairs of {known.name} its scores cannot "
+                    f"become probabilities: {error}. Give `main` more steps (a trial: a larger scale); the stages "
                     "before them are kept"
                 ) from error
             calibrated.save(folder / "model", dtype="int8")
@@ -198,7 +207,12 @@ class _Making:
             }
             return Made(["model", "float32"], {"selection": scores})
 
-        inputs = {"model": main.digest, "negatives": negatives.digest, "length": self.plan.max_length}
+        asked = self.plan.everyday
+        inputs: dict[str, object] = {"model": main.digest, "negatives": negatives.digest, "everyday": asked}
+        inputs["length"] = self.plan.max_length
+        if asked:
+            inputs["questions"] = hash_texts([f"{one.query} {sorted(one.answers)}" for one in read_questions()])
+            inputs["bi"] = self.bi.stages["finish"].digest
         return self.shop.stages.run("finish", inputs | {"passages": self.bi.stages["passages"].digest}, make)
 
 
