@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 .PHONY: help demo test test-servers test-all check format bench bench-train bench-index bench-tasks bench-applications bench-serve bench-plan bench-sharding clean
 
 help:
-	@echo "make demo      encode a small Korean/English sample, show similarities and neighbours"
+	@echo "make demo      the search page over a small Korean/English sample, in the browser"
 	@echo "make test      the tests (a few minutes on two cores)"
 	@echo "make test-servers  the tests that start PostgreSQL, Milvus and Ray"
 	@echo "make test-all  the tests, the slow ones too, with new random examples"
@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python examples/demo.py
+	$(BIN)/munjang demo
 
 # One thread for each of the two workers: two that share two cores wait for each other (three times the CPU time).
 test: $(STAMP)

@@ -32,9 +32,9 @@ CATEGORIES = (
     "transport",
 )  # the files, in the order in which they are read
 EXAMPLES = (
-    "밥이 질게 됐어요",
-    "My dog ate something sweet. Is it dangerous?",
-    "전기차는 언제 충전하는 게 좋은가요?",
+    "밥이 너무 질어요",
+    "My dog ate chocolate. Is it dangerous?",
+    "전기차는 밤에 충전하는 게 좋은가요?",
 )  # queries whose answers are in the corpus, in both languages
 
 FIRST = "food-ko-01"  # an id that tells the sample from other documents
