@@ -175,6 +175,7 @@ def _missing(ours: Any, theirs: Any, path: str) -> list[str]:
 def test_pictures_of_the_sample(browser: Browser, tmp_path: Path) -> None:
     """The pictures of the README: the sample, with the bundled models or those of two environment variables."""
     from munjang import demo, load
+    from munjang.demo import corpus
 
     given = os.environ.get("MUNJANG_SCREENSHOTS_MODEL"), os.environ.get("MUNJANG_SCREENSHOTS_RERANKER")
     try:
@@ -197,12 +198,7 @@ def test_pictures_of_the_sample(browser: Browser, tmp_path: Path) -> None:
             with tab(browser, address, locale=language, color_scheme=scheme) as page:
                 page.set_default_timeout(60_000)
                 page.goto("/")
-                ask(
-                    page,
-                    "What should I do when my dog is afraid of thunder?"
-                    if scheme == "light"
-                    else "환불은 언제까지 되나요?",
-                )
+                ask(page, corpus.EXAMPLES[1] if scheme == "light" else corpus.EXAMPLES[0])
                 expect(page.locator(".hit")).to_have_count(10, timeout=60_000)
                 page.screenshot(path=str(folder / f"search-{language[:2]}.png"))
                 page.locator('[data-view="map"]').click()

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 Priority = Literal["query", "bulk"]
 State = Literal["waiting", "running", "done", "dropped"]
 
-GATHER_SECONDS = 0.025  # that queries wait for others at most, where every core is busy
+GATHER_SECONDS = 0.010  # that queries wait for others at most, where every core is busy
 GATHER_TOKENS = 96  # so many are worth a batch at once
 
 
