@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = machine.describe(options.device)
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
     model = munjang.load(options.model or models.minilm(), device=options.device)
+    if options.averaged:
+        model = models.averaged(model, Path(tempfile.mkdtemp()) / "averaged")
     asked = MeasureOptions(seconds=options.seconds, rows=options.measure_rows)
     started = time.perf_counter()
     rates = measure(model, options=asked, progress=lambda done, total: progress(f"measuring: {done} of {total}"))
