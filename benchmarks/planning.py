@@ -153,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--model", type=Path, help="model folder; by default all-MiniLM-L6-v2")
+    add("--averaged", action="store_true", help="its word embeddings alone, for sizes that would take hours to encode")
     add("--device", default="cpu", help="where texts are encoded (cpu)")
     add(
         "--sizes",
