@@ -31,6 +31,7 @@ from munjang.recipes.bundled.results import read_results
 from munjang.recipes.bundled.settings import Schedule
 from munjang.recipes.bundled.teaching import read_passages
 from munjang.training.run import data_hash
+from munjang.types import Threshold
 from recipes.bundled.conftest import Whole
 from recipes.bundled.results import results_file
 from recipes.bundled.whole_run import (
@@ -156,7 +157,8 @@ def test_the_reranker_that_comes_out(reranked: tuple[Path, RerankMade], whole: W
     assert 0 < answer.value < 1
     (told,) = answer.measured["sets"]  # type: ignore[misc]
     questions = read_passages(whole.made.stages["passages"], "held")
-    assert (told["set"], told["queries"]) == ("Everyday questions", len(read_questions()) // 2)
+    half = len(questions.queries) // 2
+    assert (told["queries"], told["rows"]) == (half, 4 * half)  # of those that are held out
     pairs = [(questions.queries[row], questions.passages[questions.answers[row]]) for row in range(20)]
     exact = CrossEncoder.load(folder / "3-finish/float32", device="cpu", dtype="float32")
     scores = model.predict(pairs)
@@ -168,16 +170,24 @@ def test_the_reranker_that_comes_out(reranked: tuple[Path, RerankMade], whole: W
     assert {"KorSTS dev", "KLUE-STS slice", "STSb dev"} < set(selection["int8"])
 
 
-def test_a_trial_is_calibrated_by_questions_held_out(
-    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path
+def test_everyday_questions_calibrate_it(
+    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "run"
+    run, seen = tmp_path / "run", []
+
+    def calibrate(model: CrossEncoder, examples: Examples) -> CrossEncoder:
+        seen.append(examples)
+        return model.with_thresholds({"answer": Threshold(0.5, "answer", "answers")})
+
+    monkeypatch.setattr(reranker, "calibrate_reranker", calibrate)
     shutil.copytree(reranked[0], run)
-    made = rerank(run, options(whole.folder, whole.tiny, whole.data), everyday=0)
-    (told,) = munjang.load_reranker(made.folder, device="cpu").thresholds["answer"].measured["sets"]  # type: ignore[misc]
-    half = len(read_passages(whole.made.stages["passages"], "held").queries) // 2
-    assert (told["queries"], told["rows"]) == (half, 4 * half)
+    given = options(whole.folder, whole.tiny, whole.data)
+    made = rerank(run, given, everyday=2)
     assert skipped(made) == ["negatives", "main"]
+    wanted = everyday_lists(BiEncoder.load(whole.made.folder, device="cpu"), 2)
+    assert (seen[0].name, seen[0].columns) == ("Everyday questions", wanted.columns)
+    assert len(set(seen[0].columns["query"])) == len(read_questions())
+    assert skipped(rerank(run, given, everyday=2)) == ["negatives", "main", "finish"]
 
 
 def test_it_learns_from_questions_that_are_not_held_out(reranked: tuple[Path, RerankMade], whole: Whole) -> None:
@@ -232,7 +242,16 @@ def test_the_threshold_is_that_of_the_weights_that_are_shipped(
     _, made = reranked
     trained = CrossEncoder.load(folder_of(made, "main") / "model", device="cpu", max_length=64)
     trained.save(tmp_path / "whole", dtype="int8")
-    lists = everyday_lists(BiEncoder.load(whole.made.folder, device="cpu"), 2)
+    stage = whole.made.stages["passages"]
+    rest, held = read_passages(stage), read_passages(stage, "held")
+    both = joined([held, Questions([], rest.passages, [], rest.groups)])
+    places = np.load(folder_of(made, "negatives") / "held.npy")
+    columns = {"anchor": both.queries, "positive": [both.passages[place] for place in both.answers]}
+    for number in range(3):
+        columns["negative" if not number else f"negative_{number + 1}"] = [
+            both.passages[place] for place in places[:, number].tolist()
+        ]
+    lists = ranked(Examples("held", "pairs", columns))
     wanted = reranker.calibrate_reranker(CrossEncoder.load(tmp_path / "whole", device="cpu"), lists)
     assert CrossEncoder.load(made.folder, device="cpu").thresholds == wanted.thresholds
 
@@ -323,7 +342,7 @@ def test_a_reranker_that_learned_nothing_is_no_model(
         with pytest.raises(InputError) as error:
             rerank(run, given)
     said = str(error.value)
-    assert "pairs of Everyday questions its scores cannot become probabilities" in said
+    assert "pairs of 'held' its scores cannot become probabilities" in said
     assert "scores do not rise with the labels" in said
     assert "Give `main` more steps" in said
     assert not (run / "3-finish/stage.json").exists()

@@ -91,7 +91,7 @@ def rerank_plan(**changes: object) -> RerankPlan:
         max_length=64,
         train_length=64,
         negatives=3,
-        everyday=2,
+        everyday=0,
         main=Schedule(20, 3e-3, head_rate=3e-3),
         relevance=50,
         main_parts={

@@ -193,7 +193,7 @@ class _Making:
                 calibrated = calibrate_reranker(model, known)
             except InputError as error:
                 raise InputError(
-                    f"the reranker is trained, but over the {len(known):,} pairs of {known.name} its scores cannot "
+                    f"the reranker is trained, but over the {len(known):,} pairs of {known.name!r} its scores cannot "
                     f"become probabilities: {error}. Give `main` more steps (a trial: a larger scale); the stages "
                     "before them are kept"
                 ) from error
