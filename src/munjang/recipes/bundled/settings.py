@@ -140,7 +140,7 @@ class BiPlan:
     )
 
     # The weights of `student` in those of `settled` and `merged`: as many as cost the selection sets' mean this little.
-    # In the end nothing: what the selection sets do not notice costs KLUE-STS dev a point (docs/models.md).
+    # In the end nothing: changed from 0.002 after KLUE-STS dev had been seen (docs/models.md).
     merged_shares: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
     settled_cost: float = 0.002
     merged_cost: float = 0.0
