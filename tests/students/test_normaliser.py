@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
 from munjang.students import StudentPlan, VocabularyPlan, make_student, tears_hangul
-from munjang.students.normaliser import composing
+from munjang.students.normaliser import composing, decomposing, legible
 from munjang.text.tokenizer import Tokenizer
 from students.material import TEXTS, parts_of
 
@@ -100,3 +100,32 @@ def corrected_tokenizer() -> Tokenizer:
 
 
 _MADE: list[Tokenizer] = []
+
+
+# --- letters on purpose ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*TEARING, *WHOLE])
+def test_every_normaliser_can_be_made_to_tear(name: str) -> None:
+    made = {**TEARING, **WHOLE}[name]()
+    torn = decomposing(made)
+    assert tears_hangul(backend_with(torn))
+    assert torn.normalize_str("한국어") == unicodedata.normalize("NFD", "한국어")
+    if name in TEARING:
+        assert torn is made, "nothing to add"
+
+
+@pytest.mark.parametrize(
+    ("piece", "shown"),
+    [
+        ("\u1100\u1161\u11bb\u1103\u1161", "갔다"),
+        ("\u11bb\u1103\u1161", "다"),  # '##ㅆ다'
+        ("\u1100\u1161\u1109", "가"),
+        ("\u11bb", "\u11bb"),
+        ("house", "house"),
+        ("ㅋㅋ", "ㅋㅋ"),
+        ("", ""),
+    ],
+)
+def test_a_piece_of_letters_as_people_would_write_it(piece: str, shown: str) -> None:
+    assert legible(piece) == shown

@@ -212,6 +212,40 @@ def test_the_report_shows_what_became_better() -> None:
     json.dumps(figures)
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+@pytest.mark.parametrize("case", list(CASES))
+def test_pieces_of_letters_for_every_family(case: str, kind: Any, tmp_path: Path) -> None:
+    student = student_of(case, 260, kind=kind, keep="none", hangul="letters")
+    new = student.parts.tokenizer
+    unknown = new.backend.token_to_id(new.special_tokens()["unk_token"])
+    for text in (*KOREAN, "닭"):  # syllables that no text had are spelt
+        assert unknown not in new.backend.encode(text).ids, text
+    assert any(len(piece) > 2 and "\u1100" <= piece[-1] <= "\u11ff" for piece in ids_of(new)), "longer pieces"
+    checkpoint.write(student.parts, tmp_path / "student")
+    again = checkpoint.read(tmp_path / "student")
+    assert again.tokenizer.encode(TEXTS).ids.tolist() == new.encode(TEXTS).ids.tolist()
+
+
+def test_letters_are_new_even_where_the_old_vocabulary_has_them() -> None:
+    syllables, letters = (student_of("bert", 400, hangul=hangul) for hangul in ("syllables", "letters"))
+    for text in ENGLISH:
+        assert pieces_of(syllables.parts.tokenizer, text) == pieces_of(letters.parts.tokenizer, text)
+    figures: Any = letters.report["vocabulary"]
+    assert (figures["hangul"], figures["hangul corrected"]) == ("letters", False)
+    assert figures["coverage after"]["hangul"]["unknown"] == 0.0
+    assert not [note for note in letters.notes if "jamo" in note]
+    assert [note for note in syllables.notes if "jamo" in note]
+    jamo = set(map(chr, range(0x1100, 0x1200)))
+    old = ids_of(parts_of("bert").tokenizer)
+    added = [piece for piece in ids_of(letters.parts.tokenizer) if piece not in old]
+    assert sum(len(piece.removeprefix("##")) > 3 and set(piece[2:]) <= jamo for piece in added) > 20
+
+
+def test_a_long_word_that_is_spelt_is_not_unknown() -> None:
+    student = student_of("bert", 400, hangul="letters")
+    assert "[UNK]" not in pieces_of(student.parts.tokenizer, "고양이" * 20)  # 140 letters
+
+
 def test_the_same_texts_give_the_same_student() -> None:
     for kind in ("wordpiece", "unigram"):
         one, two = (student_of("bert", 220, kind=kind, keep="none") for _ in range(2))

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from munjang.students import StudentPlan
 
 _WITH = re.compile(rf"(?P<model>.+):(?P<losses>(?:{'|'.join(LOSSES)})(?:=[^,:]*)?(?:,[^:]*)?)")
-_VOCABULARY = {"vocabulary_kind": "wordpiece", "keep": "used", "add": "unseen", "embeddings": "pieces"}  # as usual
+_VOCABULARY = {  # as usual
+    "vocabulary_kind": "wordpiece",
+    "keep": "used",
+    "add": "unseen",
+    "embeddings": "pieces",
+    "hangul": "syllables",
+}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -101,6 +107,8 @@ def _add_student(parser: argparse.ArgumentParser) -> None:
                        help="new pieces: of characters that no old piece has, or any frequent (unseen)")  # fmt: skip
     group.add_argument("--embeddings", choices=["pieces", "translations", "guide"], default=_VOCABULARY["embeddings"],
                        help="of new pieces: from old pieces in them, by translations, by --guide (pieces)")  # fmt: skip
+    group.add_argument("--hangul", choices=["syllables", "letters"], default=_VOCABULARY["hangul"],
+                       help="what Korean pieces are made of; letters leave more room to words (syllables)")  # fmt: skip
     group.add_argument("--guide", metavar="M", help="for --embeddings guide: a model that knows both languages")
     group.add_argument("--mlm-epochs", type=float, default=0.0, metavar="X",
                        help="masked-language-model warm-up over all texts, before the teaching (0: none)")  # fmt: skip
@@ -172,7 +180,12 @@ def _plan(args: argparse.Namespace) -> StudentPlan | None:
             args.usage_error(f"--{name.replace('_', '-')} is about a new vocabulary: give --vocabulary N too")
     if args.vocabulary is not None:
         vocabulary = VocabularyPlan(
-            args.vocabulary, kind=args.vocabulary_kind, keep=args.keep, embeddings=args.embeddings, add=args.add
+            args.vocabulary,
+            kind=args.vocabulary_kind,
+            keep=args.keep,
+            embeddings=args.embeddings,
+            add=args.add,
+            hangul=args.hangul,
         )
     plan = StudentPlan(args.layers, args.hidden, args.dimension, vocabulary)
     return None if plan == StudentPlan() else plan

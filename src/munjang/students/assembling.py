@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
+from munjang.students.normaliser import tears
 from munjang.students.trainers import LONGEST_WORD
 from munjang.students.vocabulary import Pieces
 from munjang.text.locality import METASPACE, describe
@@ -97,11 +98,13 @@ def _content(old: Tokenizer, pieces: Pieces, ids: Mapping[str, int]) -> dict[str
         content["model"] = _unigram_model(content["model"], pieces, ids)
     else:
         content["decoder"] = {"type": "WordPiece", "prefix": pieces.prefix, "cleanup": True}
+        longest = content["model"].get("max_input_chars_per_word", LONGEST_WORD)
         content["model"] = {
             "type": "WordPiece",
             "unk_token": pieces.unknown,
             "continuing_subword_prefix": pieces.prefix,
-            "max_input_chars_per_word": content["model"].get("max_input_chars_per_word", LONGEST_WORD),
+            # A syllable is three letters: a word shall not become unknown because it is spelt.
+            "max_input_chars_per_word": 3 * longest if tears(pieces.cutting.normaliser) else longest,
             "vocab": dict(sorted(ids.items(), key=lambda item: item[1])),
         }
     return content

@@ -4,27 +4,51 @@ A normaliser that strips accents decomposes its text first (NFD), and then '한�
 syllables: text becomes long, and a vocabulary learns fragments. `composing` puts NFC behind it. Latin text comes out
 as before, lower-cased and without accents; Hangul comes out composed. The new normaliser is NFC after the old one, so
 it differs from the old one only where the old one leaves something that NFC composes.
+
+A vocabulary that is learnt of jamo on purpose is another matter: its pieces are whole words and endings, spelt in
+letters. `decomposing` is for it, and `legible` writes such a piece as people would.
 """
 
 from __future__ import annotations
+
+import re
+import unicodedata
 
 import tokenizers
 from tokenizers import normalizers
 
 _PROBE = "한국어"
+JAMO = frozenset(map(chr, range(0x1100, 0x1200)))  # the letters that syllables fall into
+_LOOSE = re.compile("[\u1100-\u11ff]+")
 
 
 def tears_hangul(backend: tokenizers.Tokenizer) -> bool:
     """Whether this tokenizer's normaliser takes Hangul syllables apart."""
-    if backend.normalizer is None:
-        return False
-    return any("\u1100" <= letter <= "\u11ff" for letter in backend.normalizer.normalize_str(_PROBE))
+    return tears(backend.normalizer)
+
+
+def tears(normaliser: normalizers.Normalizer | None) -> bool:
+    """Whether it takes Hangul syllables apart."""
+    return normaliser is not None and not JAMO.isdisjoint(normaliser.normalize_str(_PROBE))
 
 
 def composing(backend: tokenizers.Tokenizer) -> normalizers.Normalizer | None:
     """The backend's normaliser, with NFC behind it where it would tear Hangul."""
     present: normalizers.Normalizer | None = backend.normalizer
     return normalizers.Sequence([present, normalizers.NFC()]) if tears_hangul(backend) else present
+
+
+def decomposing(normaliser: normalizers.Normalizer | None) -> normalizers.Normalizer:
+    """A normaliser, with NFD behind it where it leaves Hangul whole."""
+    if normaliser is None:
+        return normalizers.NFD()
+    return normaliser if tears(normaliser) else normalizers.Sequence([normaliser, normalizers.NFD()])
+
+
+def legible(piece: str) -> str:
+    """A piece as syllables; letters at its ends that make none are left out, unless there is nothing else."""
+    composed = unicodedata.normalize("NFC", piece)
+    return _LOOSE.sub("", composed) or composed
 
 
 def plain_normaliser() -> normalizers.Normalizer:

@@ -14,12 +14,14 @@ VocabularyKind = Literal["wordpiece", "unigram"]
 Keep = Literal["all", "used", "none"]
 Embeddings = Literal["pieces", "translations", "guide"]
 Added = Literal["unseen", "any"]
+Hangul = Literal["syllables", "letters"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "kind": ("wordpiece", "unigram"),
     "keep": ("all", "used", "none"),
     "embeddings": ("pieces", "translations", "guide"),
     "add": ("unseen", "any"),
+    "hangul": ("syllables", "letters"),
 }
 
 
@@ -38,6 +40,9 @@ class VocabularyPlan:
     embeddings: the first rows of new pieces: from the old "pieces" that their letters fall into; from the old pieces
     that "translations" align them with; or by a "guide", a model that knows both languages, and by translations too
     where there are any.
+    hangul: what Korean pieces are made of. "syllables": every syllable of the texts takes two places (at the beginning
+    of a word and inside it), some 4,000 in all. "letters" (jamo): text is taken apart first, so that rare syllables are
+    spelt and their places go to longer pieces; '갔다' can be '가' and '##ㅆ다'. For a small vocabulary.
     """
 
     size: int
@@ -47,6 +52,7 @@ class VocabularyPlan:
     min_count: int = 2
     embeddings: Embeddings = "pieces"
     add: Added = "unseen"
+    hangul: Hangul = "syllables"
 
     def __post_init__(self) -> None:
         _whole("vocabulary size", self.size, least=16)

@@ -24,7 +24,7 @@ from munjang.students.coverage import coverage, words_by_script
 from munjang.students.embeddings import Hints, Table, first_rows
 from munjang.students.guided import WORK as GUIDE_WORK
 from munjang.students.guided import Guide, Guided, guided_rows
-from munjang.students.normaliser import tears_hangul
+from munjang.students.normaliser import legible, tears_hangul
 from munjang.students.plans import StudentPlan, VocabularyPlan
 from munjang.students.rebuilding import known_body, rebuilt
 from munjang.students.vocabulary import OldVocabulary, Pieces, choose_pieces, old_vocabulary
@@ -92,7 +92,8 @@ def remade(parts: ModelParts, plan: VocabularyPlan, work: Work) -> Remade:
         "special": len(pieces.special),
         "kept": len(pieces.old),
         "new": len(pieces.new),
-        "hangul corrected": tears_hangul(old.backend),
+        "hangul": plan.hangul,
+        "hangul corrected": tears_hangul(old.backend) and plan.hangul == "syllables",
         "embeddings": rows.describe(),
         "aligned pairs": pairs,
         **({"guide": guided.report} if work.guide else {}),
@@ -135,7 +136,7 @@ def _guidance(
     for row in np.flatnonzero(new.old_ids < 0):
         piece = new.tokens[row] or ""
         text = piece.removeprefix(prefix) if prefix and len(piece) > len(prefix) else piece
-        letters[int(row)] = text.replace(METASPACE, " ").strip()
+        letters[int(row)] = legible(text.replace(METASPACE, " ").strip())
     return guided_rows(
         table, old, vocabulary=vocabulary, letters=letters, guide=work.guide, seed=work.seed, done=work.done
     )
@@ -165,7 +166,7 @@ def _kinds(vocabulary: OldVocabulary) -> tuple[Bools, Bools]:
 
 def _notes(plan: VocabularyPlan, pieces: Pieces, old: Tokenizer, new: Assembled) -> tuple[str, ...]:
     notes = []
-    if tears_hangul(old.backend):
+    if tears_hangul(old.backend) and plan.hangul == "syllables":
         notes.append("the normaliser tore Hangul into jamo; the new vocabulary's composes it again (NFC)")
     missing = plan.size - new.tokenizer.vocab_size
     if missing > 0:

@@ -1,7 +1,8 @@
 """Which pieces a student's vocabulary holds: old ones that stay, new ones of the user's texts.
 
 Enters: the model's tokenizer, a `VocabularyPlan`, texts. Leaves: `Pieces`, and how text is cut into words.
-The normaliser is corrected first where it tears Hangul, so that pieces are learnt of syllables.
+The normaliser is corrected first where it tears Hangul, so that pieces are learnt of syllables; a plan of letters has
+it tear Hangul in any case, and then the letters count as new ones even where the old vocabulary has them.
 
 Single characters come before longer pieces, up to three quarters of the room: a word with a character that has no
 piece would be unknown as a whole.
@@ -20,7 +21,7 @@ from tokenizers import models, pre_tokenizers
 
 from munjang.errors import InputError
 from munjang.students import trainers
-from munjang.students.normaliser import composing, plain_normaliser
+from munjang.students.normaliser import JAMO, composing, decomposing, plain_normaliser
 from munjang.students.plans import VocabularyPlan
 from munjang.students.trainers import Cutting
 from munjang.text.backend import encode_ids
@@ -160,6 +161,8 @@ def cutting_for(backend: tokenizers.Tokenizer, plan: VocabularyPlan) -> Cutting:
     normaliser = composing(backend)
     if normaliser is None and "ByteLevel" in steps:
         normaliser = plain_normaliser()
+    if plan.hangul == "letters":
+        normaliser = decomposing(normaliser)
     if plan.kind == "wordpiece":
         suits = bool(steps) and steps[0] in SEPARATING and not {"Metaspace", "ByteLevel"} & set(steps)
         return Cutting(normaliser, backend.pre_tokenizer if suits else pre_tokenizers.BertPreTokenizer(), False)
@@ -205,6 +208,8 @@ def _new_pieces(
     known: set[str] = set()
     if plan.keep != "none" and plan.add == "unseen":
         known = {letter for piece in old.pieces for letter in old.letters_of(piece)} | {METASPACE}
+    if plan.hangul == "letters":
+        known -= JAMO
     prefix = "" if plan.kind == "unigram" else old.prefix or "##"
 
     def fits(piece: str) -> bool:
