@@ -7,7 +7,7 @@ from typing import Any
 
 from munjang.planning.rates import KindRates, Rates
 
-KIND = KindRates(write_start=1.0, write_row=1e-4, graph_level=1e-5, search=1e-3, scan_row=1e-7, walk_level=1e-4)
+KIND = KindRates(write_start=1.0, write_row=1e-4, graph_row=1e-5, search=1e-3, scan_row=1e-7, walk=1e-4)
 
 RATES = Rates(
     model="my-model",
@@ -28,6 +28,7 @@ RATES = Rates(
     keyword_token=1e-5,
     kinds={"float32": KIND, "int8": replace(KIND, scan_row=5e-8), "binary": replace(KIND, scan_row=1e-8)},
     graphs=True,
+    graph_growth=0.2,
     exact_up_to=200_000,
     text_bytes=5.0,
     document_bytes=100.0,

@@ -216,7 +216,7 @@ def _building(
     total = passages * tokens
     write = kind.write_start + passages * kind.write_row + total * rates.write_token
     keyword = passages * rates.keyword_row + total * rates.keyword_token if workload.keyword else 0.0
-    linked = passages * kind.graph_level * math.log2(max(2, passages)) * share if graph else 0.0
+    linked = passages * kind.graph_row * passages**rates.graph_growth * share if graph else 0.0
     memory = _base(workload, rates) + rates.build_memory * dense
     return Building(write + keyword + linked, write, keyword, linked, memory)
 
@@ -233,7 +233,7 @@ def _searching(
     workload: Workload, rates: Rates, kind: KindRates, passages: int, *, memory: float, graph: bool
 ) -> Searching:
     share = _dimension(workload, rates) / rates.dimension
-    steps = kind.walk_level * math.log2(max(2, passages)) if graph else kind.scan_row * passages
+    steps = kind.walk * passages**rates.graph_growth if graph else kind.scan_row * passages
     look = kind.search + steps * share
     seconds = rates.query + look
     return Searching(seconds, rates.query, look, 1 / seconds if seconds else math.inf, memory, exact=not graph)

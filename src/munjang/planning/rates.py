@@ -26,10 +26,10 @@ class KindRates:
 
     write_start: float  # of adding, however little
     write_row: float  # of a passage: checked, cut, written
-    graph_level: float  # of a passage in a graph, for every doubling of their number
+    graph_row: float  # of a passage in a graph, times their number to the power of `Rates.graph_growth`
     search: float  # of a search, however little there is
     scan_row: float  # of a passage that is looked at, where all are
-    walk_level: float  # of a walk through a graph, for every doubling of its passages
+    walk: float  # of a walk through a graph, times its passages to the same power
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Rates:
     keyword_token: float
     kinds: Mapping[str, KindRates]
     graphs: bool  # whether an index of this installation has them (faiss)
+    graph_growth: float  # how a passage's cost in a graph grows with their number: a power
     exact_up_to: int  # passages without a graph
     text_bytes: float  # of a token, in UTF-8
     document_bytes: float  # of a document in the database beside its text and vectors

@@ -1,7 +1,9 @@
 """Material to measure with: Korean and English texts of so many words, and vectors that crowd as real ones do.
 
-Everything follows from a seed. A model computes the same for any words, so that nobody's data is needed; vectors
-without any structure would make graphs far dearer than those of real texts.
+Everything follows from a seed. A model computes the same for any words, so that nobody's data is needed. How much a
+graph costs does depend on how its vectors lie: crowded around a few centres they are found after 670 comparisons of
+12,000, without any structure after twice as many as those of real texts. News titles take 3,100 comparisons with the
+bundled model, film reviews 2,080, and these vectors about 3,000.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ _TEXT = (
 )
 _WORDS = _TEXT.split()
 _CENTRES = 200
+_DIRECTIONS = 120  # that vectors differ in, whatever their length
+_NEAR = 0.35  # how much of a vector is its centre
+_STRUCTURE = 7  # the seed of centres and directions: those of documents and of queries are the same
 
 
 def texts(count: int, words: int, *, seed: int = 0) -> list[str]:
@@ -26,12 +31,15 @@ def texts(count: int, words: int, *, seed: int = 0) -> list[str]:
 
 
 def vectors(count: int, dimension: int, *, seed: int = 0) -> NDArray[np.float32]:  # [count, dimension]
-    """Unit vectors around centres, themselves around a few broad directions."""
-    random = np.random.default_rng([seed, dimension])
+    """Unit vectors loosely around centres, themselves around a few broad directions."""
+    random = np.random.default_rng([_STRUCTURE, dimension])
     broad = random.standard_normal((20, dimension), dtype=np.float32)
     noise = random.standard_normal((_CENTRES, dimension), dtype=np.float32)
-    centres = broad[random.integers(0, len(broad), _CENTRES)] + 0.9 * noise
-    found = 0.8 * random.standard_normal((count, dimension), dtype=np.float32)
+    centres = _NEAR * (broad[random.integers(0, len(broad), _CENTRES)] + 0.9 * noise)
+    directions = random.standard_normal((min(_DIRECTIONS, dimension), dimension), dtype=np.float32)
+    directions *= 0.8 / np.sqrt(len(directions))
+    random = np.random.default_rng([seed, dimension])
+    found = random.standard_normal((count, len(directions)), dtype=np.float32) @ directions
     found += centres[random.integers(0, _CENTRES, count)]
     unit: NDArray[np.float32] = found / np.linalg.norm(found, axis=1, keepdims=True)
     return unit
