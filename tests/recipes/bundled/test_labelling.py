@@ -22,27 +22,34 @@ from munjang.evaluation.metrics import spearman
 from munjang.recipes.bundled import teaching
 from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.facts import read_making
-from munjang.recipes.bundled.labelling import read_silver, together
+from munjang.recipes.bundled.labelling import together
 from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.results import read_results
-from munjang.recipes.bundled.silver import Labeller, both_ways
+from munjang.recipes.bundled.silver import Labeller, both_ways, read_silver
 from munjang.training.run import data_hash
 from recipes.bundled.conftest import Whole
 from recipes.bundled.results import results_file
-from recipes.bundled.whole_run import BI_STAGES, LABELLED, LARGER, Second, bi_plan, make, skipped
+from recipes.bundled.whole_run import BEST, BI_STAGES, LABELLED, LARGER, Second, bi_plan, make, skipped
 
 pytestmark = pytest.mark.usefixtures("quiet")
 BEFORE = BI_STAGES.index("multi") + 1
 PAIRS = BI_STAGES.index("pairs") + 1
-STAGES = (*BI_STAGES[:BEFORE], *LARGER, *BI_STAGES[BEFORE:PAIRS], *LABELLED, *BI_STAGES[PAIRS:])
+LABELS = BI_STAGES.index("labels")
+STAGES = (
+    *BI_STAGES[:BEFORE], *LARGER, *BI_STAGES[BEFORE:PAIRS], *LABELLED, *BI_STAGES[PAIRS:LABELS], *BEST,
+    *BI_STAGES[LABELS:],
+)  # fmt: skip
 AFTER = (
     "labeller-1-silver",
     "labeller-1-sts",
     "labeller-2-silver",
     "labeller-2-sts",
+    *BEST,
     "labels",
     "final",
+    "final-2",
+    "mean",
     "merged",
     "finish",
 )
@@ -119,7 +126,7 @@ def test_a_larger_model_adds_its_stages_and_repeats_what_they_lead_to(with_large
     assert tuple(name for name in STAGES if name not in skipped(made)) == (*LARGER, *LABELLED, *AFTER)
     folders = {path.name for path in with_larger.folder.iterdir() if path.is_dir()}
     assert folders >= {f"{place}-{name}" for place, name in enumerate(STAGES, start=1)}
-    assert made.folder == with_larger.folder / "26-finish/model"
+    assert made.folder == with_larger.folder / "31-finish/model"
 
 
 def test_it_learns_korean_pieces_beside_its_own(with_larger: Whole) -> None:
@@ -130,7 +137,7 @@ def test_it_learns_korean_pieces_beside_its_own(with_larger: Whole) -> None:
     assert {piece: new[piece] for piece in old} == old, "every piece keeps its place"
     added = [piece for piece in new if piece not in old]
     assert 20 < len(added) <= 60
-    assert any("가" <= letter <= "힣" for piece in added for letter in piece)
+    assert any("\u1100" <= letter <= "\u11ff" for piece in added for letter in piece)
 
 
 def test_it_learns_from_its_own_vectors_and_the_second_teacher(with_larger: Whole) -> None:
@@ -154,15 +161,16 @@ def test_it_learns_nli_then_scores_of_both_languages_in_both_orders(with_larger:
     assert model.max_length == 48
 
 
-def test_it_labels_every_pair(with_larger: Whole) -> None:
+@pytest.mark.parametrize(("stage", "by"), [("larger", "larger-sts"), ("best", "larger-best")])
+def test_it_labels_every_pair(with_larger: Whole, stage: str, by: str) -> None:
     made, material = with_larger.made, read_material(with_larger.data, bi_plan())
     pool, pairs = material.pool(), array_of(made, "pairs", "pairs")
-    scores = array_of(made, "larger", "scores")
+    scores = array_of(made, stage, "scores")
     assert (scores.dtype, scores.shape) == (np.float32, (len(pairs),))
-    model = CrossEncoder.load(made.stages["larger-sts"].folder / "model", device="cpu", max_length=48)
+    model = CrossEncoder.load(made.stages[by].folder / "model", device="cpu", max_length=48)
     told = model.predict([(pool[a], pool[b]) for a, b in pairs.tolist()])
     assert np.allclose(scores, told, atol=1e-4)
-    facts = made.stages["larger"].facts
+    facts = made.stages[stage].facts
     assert facts["pairs"] == len(pairs)
     for dev in material.selection:
         agreement = spearman(np.asarray(dev.targets), model.predict(list(zip(*dev.columns.values(), strict=True))))
@@ -180,6 +188,18 @@ def test_the_labellers_learn_its_labels_and_the_cosines(with_larger: Whole) -> N
     for number in (1, 2):
         (silver,) = tasks_of(made, f"labeller-{number}-silver")
         assert silver["data"] == data_hash(wanted), "what both labellers learn"
+
+
+def test_it_learns_its_own_labels_too_and_scores_again(with_larger: Whole) -> None:
+    made, material = with_larger.made, read_material(with_larger.data, bi_plan())
+    wanted = read_silver(material, made.stages["pairs"], made.stages["first"], seed=0)
+    (silver,) = tasks_of(made, "larger-silver")
+    assert (silver["data"], silver["objective"], silver["batch_size"]) == (data_hash(wanted), "CrossScore", 16)
+    (sts,) = tasks_of(made, "larger-best")
+    assert sts["data"] == data_hash(both_ways(material.scored()))
+    begun = json.loads((made.stages["larger-silver"].folder / "stage.json").read_text("utf-8"))["inputs"]
+    assert begun["model"] == made.stages["larger-nli"].digest, "not from `larger-sts`"
+    assert not np.array_equal(array_of(made, "larger", "scores"), array_of(made, "best", "scores"))
 
 
 def test_without_it_the_labellers_learn_the_cosines(whole: Whole) -> None:
@@ -207,10 +227,10 @@ def test_last_labels_are_those_of_all_together(which: str, request: pytest.Fixtu
     near = Labeller(multi, [], material.scored(), cosine_weight=1.0).scale(array_of(made, "pairs", "cosines"))
     mean = (said[0] + said[1]) / 2
     if which == "with_larger":
-        mean = (mean + array_of(made, "larger", "scores")) / 2
+        mean = (mean + array_of(made, "best", "scores")) / 2
     assert np.allclose(array_of(made, "labels", "labels"), 0.99 * mean + 0.01 * near, atol=1e-4)
     inputs = json.loads((made.stages["labels"].folder / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["larger"] == (made.stages["larger"].digest if which == "with_larger" else None)
+    assert inputs["larger"] == (made.stages["best"].digest if which == "with_larger" else None)
 
 
 def test_what_is_told_of_the_making(whole: Whole, with_larger: Whole, tmp_path: Path) -> None:

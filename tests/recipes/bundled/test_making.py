@@ -38,7 +38,8 @@ from recipes.bundled.whole_run import BI_STAGES, Second, bi_plan, make, skipped
 
 pytestmark = pytest.mark.usefixtures("quiet")
 SILVER = ("labeller-1-silver", "labeller-1-sts", "labeller-2-silver", "labeller-2-sts")
-LATE = ("multi", "pairs", *SILVER, "labels", "final", "merged", "finish")
+LAST = ("final", "final-2", "mean", "merged", "finish")
+LATE = ("multi", "pairs", *SILVER, "labels", *LAST)
 FROM_DISTIL = BI_STAGES[BI_STAGES.index("distil") :]
 
 
@@ -63,14 +64,14 @@ def test_every_stage_ran_in_its_order(whole: Whole) -> None:
 
 
 def test_the_model_that_comes_out(whole: Whole) -> None:
-    assert whole.made.folder == whole.folder / "19-finish/model"
+    assert whole.made.folder == whole.folder / "21-finish/model"
     assert (whole.made.folder / "model.int8.safetensors").is_file()
     assert not (whole.made.folder / "model.safetensors").exists()
     model = munjang.load(whole.made.folder, device="cpu", dtype="float32")
     assert set(model.thresholds) == {"paraphrase", "cluster"}
     assert (model.dimension, model.max_length) == (32, 64)
     texts = ["비가 온다.", "a man reads a book at home."]
-    exact = BiEncoder.load(whole.folder / "19-finish/float32", device="cpu", dtype="float32")
+    exact = BiEncoder.load(whole.folder / "21-finish/float32", device="cpu", dtype="float32")
     assert exact.thresholds == model.thresholds
     assert np.allclose(model.encode(texts, normalize=True), exact.encode(texts, normalize=True), atol=0.05)
     final = BiEncoder.load(whole.made.stages["merged"].folder / "model", device="cpu", dtype="float32")
@@ -108,6 +109,7 @@ def test_stages_train_on_their_parts(whole: Whole) -> None:
     assert named["passages"] == named["nli-ko"] == "Ranking"
     assert inputs_of(whole.made, "final")["begun"] == whole.made.stages["settled"].digest, "not from `multi`"
     assert [config_of(whole.made, stage)["settings"]["seed"] for stage in ("final", *SILVER[::2])] == [0, 1, 2]
+    assert config_of(whole.made, "final-2")["settings"]["seed"] == 100
 
 
 def test_the_english_teacher_is_chosen_by_english_alone(whole: Whole) -> None:
@@ -326,14 +328,14 @@ def test_the_same_call_again_does_nothing(whole: Whole) -> None:
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"final": Schedule(3, 1e-3)}, ("final", "merged", "finish")),
-        ({"labeller_sts": Schedule(3, 1e-3)}, (*SILVER[1::2], "labels", "final", "merged", "finish")),
+        ({"final": Schedule(3, 1e-3)}, LAST),
+        ({"labeller_sts": Schedule(3, 1e-3)}, (*SILVER[1::2], "labels", *LAST)),
         ({"multi": Schedule(3, 1e-3)}, LATE),
         ({"passages": 60}, ("passages", "tuned", "targets", *FROM_DISTIL)),
         ({"held_questions": 20}, ("passages", "tuned", "targets", *FROM_DISTIL)),
         ({"foreign": 30}, ("tuned", "targets", *FROM_DISTIL)),
         ({"distil": Schedule(3, 1e-3)}, FROM_DISTIL),
-        ({"cosine_weight": 0.9}, ("labels", "final", "merged", "finish")),
+        ({"cosine_weight": 0.9}, ("labels", *LAST)),
         ({"tuned": Schedule(3, 1e-3)}, ("tuned", "targets", *FROM_DISTIL)),
         ({"vocabulary": 240}, ("student", *FROM_DISTIL)),
     ],

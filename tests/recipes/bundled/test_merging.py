@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
 from munjang.errors import ModelError
-from munjang.recipes.bundled.merging import furthest, merge
+from munjang.recipes.bundled.merging import furthest, mean_of, merge
 from munjang.students import StudentPlan, make_student
 from recipes.bundled.conftest import Whole
 
@@ -55,7 +56,7 @@ def test_korean_embeddings_may_stay_as_they_were_trained(whole: Whole) -> None:
     merged = merge(begun, trained, 0.5, korean=False).parts.body.state_dict()
     old, new = (one.parts.body.state_dict() for one in (begun, trained))
     vocabulary = trained.tokenizer.backend.get_vocab()
-    korean = {row for piece, row in vocabulary.items() if any("가" <= letter <= "힣" for letter in piece)}
+    korean = {row for piece, row in vocabulary.items() if any("\u1100" <= letter <= "\u11ff" for letter in piece)}
     assert 0 < len(korean) < len(vocabulary)
     words = "embeddings.word.weight"
     for row, weight in enumerate(merged[words]):
@@ -68,7 +69,7 @@ def test_korean_embeddings_may_stay_as_they_were_trained(whole: Whole) -> None:
 def test_models_of_another_shape_are_refused(whole: Whole) -> None:
     begun, trained = both(whole.tiny)
     shorter = BiEncoder(make_student(begun, StudentPlan(layers=1)).parts, device="cpu")
-    with pytest.raises(ModelError, match="expected two models of one shape"):
+    with pytest.raises(ModelError, match="expected models of one shape"):
         merge(shorter, trained, 0.5)
 
 
@@ -87,10 +88,55 @@ def test_the_stage_keeps_the_share_that_the_selection_sets_allow(whole: Whole) -
         assert facts["share"] == max(share for share, value in scores.items() if value >= max(scores.values()) - cost)
     begun, trained, merged = (
         BiEncoder.load(stages[name].folder / "model", device="cpu", dtype="float32")
-        for name in ("student", "final", "merged")
+        for name in ("student", "mean", "merged")
     )
     assert np.allclose(
         merged.encode(TEXTS), merge(begun, trained, facts["share"], korean=False).encode(TEXTS), atol=1e-5
     )
     inputs = json.loads((stages["finish"].folder / "stage.json").read_text("utf-8"))["inputs"]
     assert inputs["model"] == stages["merged"].digest
+
+
+# --- the mean of several ---------------------------------------------------------------------------------------------
+
+
+def test_the_mean_of_weights_and_the_models_stay(whole: Whole) -> None:
+    models = list(both(whole.tiny))
+    before = [one.encode(TEXTS) for one in models]
+    mean = mean_of(models)
+    states = [one.parts.body.state_dict() for one in (mean, *models)]
+    for name, weight in states[0].items():
+        assert torch.allclose(weight, (states[1][name] + states[2][name]) / 2, atol=1e-6), name
+    assert np.allclose(mean.encode(TEXTS), merge(*models, 0.5).encode(TEXTS), atol=1e-5)
+    assert all(np.array_equal(one.encode(TEXTS), was) for one, was in zip(models, before, strict=True))
+    assert np.allclose(mean_of(models[:1]).encode(TEXTS), before[0], atol=1e-6)
+
+
+def test_the_mean_of_cross_encoders_has_the_mean_of_their_heads(whole: Whole) -> None:
+    body = BiEncoder.load(whole.tiny, device="cpu")
+    one, two = (CrossEncoder.from_body(body, 1, seed=seed, device="cpu") for seed in (1, 2))
+    mean = mean_of([one, two])
+    states = [model.parts.head.state_dict() for model in (mean, one, two)]
+    assert any(not torch.equal(states[1][name], states[2][name]) for name in states[0])
+    for name, weight in states[0].items():
+        assert torch.allclose(weight, (states[1][name] + states[2][name]) / 2, atol=1e-6), name
+
+
+def test_no_mean_of_nothing_or_of_different_models(whole: Whole) -> None:
+    begun, trained = both(whole.tiny)
+    shorter = BiEncoder(make_student(begun, StudentPlan(layers=1)).parts, device="cpu")
+    with pytest.raises(ModelError, match="expected models of one shape"):
+        mean_of([trained, shorter])
+    with pytest.raises(ModelError, match="got none"):
+        mean_of([])
+
+
+def test_the_stage_tells_what_each_was_worth_alone(whole: Whole) -> None:
+    stages = whole.made.stages
+    finals = [BiEncoder.load(stages[name].folder / "model", device="cpu") for name in ("final", "final-2")]
+    mean = BiEncoder.load(stages["mean"].folder / "model", device="cpu")
+    assert np.allclose(mean.encode(TEXTS), mean_of(finals).encode(TEXTS), atol=1e-5)
+    facts = stages["mean"].facts
+    assert facts["alone"] == [stages[name].facts["last"]["evaluation"]["selection"]["mean"] for name in
+                              ("final", "final-2")]  # fmt: skip
+    assert set(facts["together"]) == {"KorSTS dev", "KLUE-STS slice", "STSb dev", "mean"}

@@ -243,7 +243,7 @@ def run(with_larger: Whole, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_larger_model_adds_the_stage(run: Run) -> None:
     assert tuple(one.name for one in run.made.stages) == GRADED_STAGES
-    assert run.made.folder == run.folder / "4-finish/model"
+    assert run.made.folder == run.folder / "6-finish/model"
     assert run.stage("relevance").facts["lists"] == len(run.queries["en"]) == len(run.queries["ko"]) == 50
 
 
@@ -331,17 +331,17 @@ def test_made_again_it_is_the_same(run: Run, tmp_path: Path) -> None:
     before = run.stage("relevance").digest
     shutil.rmtree(tmp_path / "run/2-relevance")
     again = rerank(tmp_path / "run", run.given)
-    assert skipped(again) == ["negatives", "main", "finish"]
+    assert skipped(again) == ["negatives", "main", "main-2", "mean", "finish"]
     assert again.stages[1].digest == before
 
 
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"relevance": 40}, ("relevance", "main", "finish")),
-        ({"relevance_temperature": 0.1}, ("main", "finish")),
+        ({"relevance": 40}, ("relevance", "main", "main-2", "mean", "finish")),
+        ({"relevance_temperature": 0.1}, ("main", "main-2", "mean", "finish")),
         ({"max_length": 60}, ("finish",)),
-        ({"relevance": 0}, ("main", "finish")),
+        ({"relevance": 0}, ("main", "main-2", "mean", "finish")),
     ],
     ids=["lists", "temperature", "length", "none"],
 )

@@ -150,7 +150,7 @@ def test_lists_as_judged_pairs(load: Callable[[], BiEncoder]) -> None:
 def test_the_reranker_that_comes_out(reranked: tuple[Path, RerankMade], whole: Whole) -> None:
     folder, made = reranked
     assert tuple(one.name for one in made.stages) == RERANK_STAGES
-    assert made.folder == folder / "3-finish/model"
+    assert made.folder == folder / "5-finish/model"
     assert (made.folder / "model.int8.safetensors").is_file()
     model = munjang.load_reranker(made.folder, device="cpu", dtype="float32")
     answer = model.thresholds["answer"]
@@ -160,7 +160,7 @@ def test_the_reranker_that_comes_out(reranked: tuple[Path, RerankMade], whole: W
     half = len(questions.queries) // 2
     assert (told["queries"], told["rows"]) == (half, 4 * half)  # of those that are held out
     pairs = [(questions.queries[row], questions.passages[questions.answers[row]]) for row in range(20)]
-    exact = CrossEncoder.load(folder / "3-finish/float32", device="cpu", dtype="float32")
+    exact = CrossEncoder.load(folder / "5-finish/float32", device="cpu", dtype="float32")
     scores = model.predict(pairs)
     assert ((scores > 0) & (scores < 1)).all()
     assert np.allclose(scores, exact.predict(pairs), atol=1e-3), "the same weights, written in full"
@@ -183,11 +183,11 @@ def test_everyday_questions_calibrate_it(
     shutil.copytree(reranked[0], run)
     given = options(whole.folder, whole.tiny, whole.data)
     made = rerank(run, given, everyday=2)
-    assert skipped(made) == ["negatives", "main"]
+    assert skipped(made) == list(RERANK_STAGES[:-1])
     wanted = everyday_lists(BiEncoder.load(whole.made.folder, device="cpu"), 2)
     assert (seen[0].name, seen[0].columns) == ("Everyday questions", wanted.columns)
     assert len(set(seen[0].columns["query"])) == len(read_questions())
-    assert skipped(rerank(run, given, everyday=2)) == ["negatives", "main", "finish"]
+    assert skipped(rerank(run, given, everyday=2)) == list(RERANK_STAGES)
 
 
 def test_it_learns_from_questions_that_are_not_held_out(reranked: tuple[Path, RerankMade], whole: Whole) -> None:
@@ -224,7 +224,7 @@ def test_held_out_questions_are_asked_among_all_passages(reranked: tuple[Path, R
 def test_saved_again_the_weights_stay_the_same(reranked: tuple[Path, RerankMade], tmp_path: Path) -> None:
     _, made = reranked
     CrossEncoder.load(made.folder, device="cpu").save(tmp_path / "again", dtype="int8")
-    trained = CrossEncoder.load(folder_of(made, "main") / "model", device="cpu")
+    trained = CrossEncoder.load(folder_of(made, "mean") / "model", device="cpu")
     trained.save(tmp_path / "once", dtype="int8")
     name = "model.int8.safetensors"
     shipped = (made.folder / name).read_bytes()
@@ -240,7 +240,7 @@ def test_the_threshold_is_that_of_the_weights_that_are_shipped(
 ) -> None:
     """Calibrated again, on the same lists and with weights rounded once, it comes out the same."""
     _, made = reranked
-    trained = CrossEncoder.load(folder_of(made, "main") / "model", device="cpu", max_length=64)
+    trained = CrossEncoder.load(folder_of(made, "mean") / "model", device="cpu", max_length=64)
     trained.save(tmp_path / "whole", dtype="int8")
     stage = whole.made.stages["passages"]
     rest, held = read_passages(stage), read_passages(stage, "held")
@@ -282,7 +282,7 @@ def test_the_same_call_again_does_nothing(reranked: tuple[Path, RerankMade], who
     ("change", "repeated"),
     [
         ({"max_length": 60}, ("finish",)),
-        ({"main": Schedule(18, 3e-3, head_rate=3e-3)}, ("main", "finish")),
+        ({"main": Schedule(18, 3e-3, head_rate=3e-3)}, RERANK_STAGES[1:]),
         ({"negatives": 2}, RERANK_STAGES),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -335,7 +335,7 @@ def test_a_reranker_that_learned_nothing_is_no_model(
 
     run = tmp_path / "run"
     shutil.copytree(reranked[0], run)
-    shutil.rmtree(run / "3-finish")
+    shutil.rmtree(run / "5-finish")
     given = options(whole.folder, whole.tiny, whole.data)
     with monkeypatch.context() as patch:
         patch.setattr(reranker, "calibrate_reranker", turned_round)
@@ -345,9 +345,9 @@ def test_a_reranker_that_learned_nothing_is_no_model(
     assert "pairs of 'held' its scores cannot become probabilities" in said
     assert "scores do not rise with the labels" in said
     assert "Give `main` more steps" in said
-    assert not (run / "3-finish/stage.json").exists()
-    assert not (run / "3-finish/float32").exists()
-    assert skipped(rerank(run, given)) == ["negatives", "main"], "what was trained is kept"
+    assert not (run / "5-finish/stage.json").exists()
+    assert not (run / "5-finish/float32").exists()
+    assert skipped(rerank(run, given)) == list(RERANK_STAGES[:-1]), "what was trained is kept"
 
 
 def test_without_a_labeller_there_is_nothing_to_begin_as(whole: Whole, tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ from recipes.bundled.whole_data import DOES, WHERE, WHO
 BI_STAGES = (
     "student", "second", "passages", "tuned", "targets", "distil", "settled", "multi", "pairs", "labeller-1-nli",
     "labeller-1-silver", "labeller-1-sts", "labeller-2-nli", "labeller-2-silver", "labeller-2-sts", "labels", "final",
-    "merged", "finish",
+    "final-2", "mean", "merged", "finish",
 )  # fmt: skip
 # With a larger English model: after `multi`, and after `pairs`.
 LARGER = ("larger-student", "larger-targets", "larger-distil", "larger-nli", "larger-sts")
 LABELLED = ("larger", "first")
-RERANK_STAGES = ("negatives", "main", "finish")
-GRADED_STAGES = ("negatives", "relevance", "main", "finish")  # with a larger English model
+BEST = ("larger-silver", "larger-best", "best")  # and before `labels`
+RERANK_STAGES = ("negatives", "main", "main-2", "mean", "finish")
+GRADED_STAGES = ("negatives", "relevance", "main", "main-2", "mean", "finish")  # with a larger English model
 
 
 class Second:
@@ -64,6 +65,7 @@ def bi_plan(**changes: object) -> BiPlan:
         distil_parts={name: replace(part, batch_size=8) for name, part in BiPlan().distil_parts.items()},
         multi=replace(quick, steps=7),
         multi_parts={name: replace(part, batch_size=8) for name, part in BiPlan().multi_parts.items()},
+        finals=2,
         final=replace(quick, steps=9),
         final_parts={name: replace(part, batch_size=8) for name, part in BiPlan().final_parts.items()},
         larger_pieces=60,
@@ -71,6 +73,7 @@ def bi_plan(**changes: object) -> BiPlan:
         larger_distil_parts={name: replace(part, batch_size=8) for name, part in BiPlan().larger_distil_parts.items()},
         larger_nli=labeller,
         larger_sts=labeller,
+        larger_silver=labeller,
         labellers=2,
         labeller_nli=labeller,
         labeller_silver=labeller,

@@ -4,6 +4,7 @@
     larger      the pairs, labelled by a larger cross-encoder (module `larger`; where a larger model was given)
     first       the labels that the next ones learn from: its and the cosines'
     labeller-*  cross-encoders of the student: NLI, then these pairs, then STS
+    best        the pairs, labelled by the larger cross-encoder that learned from them too
     labels      the pairs again, labelled by all of them together
 
 A pair that is there in two languages is labelled in English, where models are better, and learned in both.
@@ -19,17 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.cross_encoder import CrossEncoder
-from munjang.data import Examples
 from munjang.recipes.augmenting.blending import blended
 from munjang.recipes.bundled.larger import NLI, Larger
-from munjang.recipes.bundled.material import Material
 from munjang.recipes.bundled.silver import (
     Labeller,
     both_ways,
-    in_other_languages,
     known_pairs,
     neighbours_of,
     pairs_of,
+    read_silver,
     silver_pairs,
     without_known,
 )
@@ -54,18 +53,22 @@ class Labelling:
         given = teaching.options.larger
         self.larger = None if given is None else Larger(teaching, given)
 
-    def best(self, second: Done) -> Done | None:
-        """The larger cross-encoder; second: the second teacher's vectors, from which it learns Korean."""
-        return self.larger.run(second) if self.larger else None
+    def run(self, multi: Done, distil: Done, second: Done) -> tuple[Done, Done]:
+        """(pairs, labels); multi: labels first and finds the pairs; distil: what the cross-encoders begin as.
 
-    def run(self, multi: Done, distil: Done, best: Done | None) -> tuple[Done, Done]:
-        """(pairs, labels); multi: labels first and finds the pairs; distil: what the cross-encoders begin as."""
-        pairs = self.pairs(multi)
-        larger = self.larger.labels(pairs, best) if self.larger and best else None
-        first = self.first(pairs, larger) if larger else pairs
+        second: the second teacher's vectors, from which the larger model learns Korean.
+        """
+        larger, best = self.larger, None
+        crosses = larger.run(second) if larger else None
+        first = pairs = self.pairs(multi)
+        if larger and crosses:
+            first = self.first(pairs, larger.labels("larger", pairs, crosses.sts))
         numbers = range(1, self.plan.labellers + 1)
         labellers = [self.labeller(number, distil, (pairs, first)) for number in numbers]
-        return pairs, self.labels(pairs, multi, labellers, larger)
+        if larger and crosses:
+            again = larger.sts("larger-best", larger.silver(crosses.nli, (pairs, first)))
+            best = larger.labels("best", pairs, again)
+        return pairs, self.labels(pairs, multi, labellers, best)
 
     def pairs(self, multi: Done) -> Done:
         plan, material, pool = self.plan, self.material, self.material.pool()
@@ -157,9 +160,3 @@ def together(scores: Sequence[Float32], larger: Float32 | None, near: Float32, c
         return near.astype(np.float32)
     weights, said = zip(*voices, strict=True)
     return blended(np.average(said, axis=0, weights=weights).astype(np.float32), near, cosine_weight)
-
-
-def read_silver(material: Material, pairs: Done, labels: Done, *, seed: int) -> Examples:
-    """The pairs of a run with the labels that another of its stages gave them, in either language."""
-    found = pairs_of(material.pool(), load_array(pairs, "pairs"), load_array(labels, "labels"), name="silver")
-    return in_other_languages(found, material.other, seed=seed)

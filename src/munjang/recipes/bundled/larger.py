@@ -5,6 +5,8 @@
     larger-distil    Korean sentences learn to lie where their translations lie
     larger-nli, -sts a cross-encoder of it: NLI, then scores that people gave, in both languages
     larger           the pairs, labelled by it
+    larger-silver, -best   it again, after `larger-nli`: these labels and the cosines' first, then those of people
+    best             the pairs, labelled by that one
 
 It has 12 layers of 768 and is far too large for the package; what it knows reaches the bundled models by its labels.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +24,7 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.data.cells import NLI_LABELS
 from munjang.evaluation.metrics import spearman
-from munjang.recipes.bundled.silver import both_ways, pairs_of
+from munjang.recipes.bundled.silver import both_ways, pairs_of, read_silver
 from munjang.recipes.bundled.stage_training import described, load_array, save_arrays, task
 from munjang.recipes.bundled.teaching import Teaching, each
 from munjang.recipes.stages import Done, Made
@@ -30,6 +33,13 @@ from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
 
 NLI = tuple(NLI_LABELS)[:3]
+
+
+class Crosses(NamedTuple):
+    """The larger cross-encoder after NLI, and after scores."""
+
+    nli: Done
+    sts: Done
 
 
 class Larger:
@@ -43,15 +53,16 @@ class Larger:
         self.print, self.width = english.fingerprint, english.dimension
         self.pieces = english.tokenizer.backend.get_vocab_size() + self.plan.larger_pieces
 
-    def run(self, second: Done) -> Done:
-        """second: the second teacher's vectors. The finished cross-encoder."""
-        return self.labeller(self.distil(self.student(), self.targets(), second))
+    def run(self, second: Done) -> Crosses:
+        """second: the second teacher's vectors."""
+        nli = self.nli(self.distil(self.student(), self.targets(), second))
+        return Crosses(nli, self.sts("larger-sts", nli, labels=1))
 
     # --- it learns Korean --------------------------------------------------------------------------------------------
 
     def student(self) -> Done:
         options = self.teaching.options
-        vocabulary = VocabularyPlan(self.pieces, keep="all", embeddings="guide")
+        vocabulary = VocabularyPlan(self.pieces, keep="all", embeddings="guide", hangul=self.plan.hangul)
         _, korean = self.material.translations.columns.values()
         texts = [*korean, *self.material.plain]
 
@@ -103,14 +114,14 @@ class Larger:
 
     # --- it becomes a cross-encoder, and labels ----------------------------------------------------------------------
 
-    def labeller(self, distil: Done) -> Done:
+    def nli(self, distil: Done) -> Done:
         plan, material, shop = self.plan, self.material, self.shop
         length, size = plan.train_length, plan.labeller_batch
 
         def begin() -> CrossEncoder:
             return CrossEncoder.from_body(shop.bi(distil, length), NLI, seed=shop.seed, device=shop.device)
 
-        nli = shop.trained(
+        return shop.trained(
             "larger-nli",
             begin,
             lambda: [Task(one, objectives.CrossEntropy(), batch_size=size) for one in material.nli.values()],
@@ -118,15 +129,35 @@ class Larger:
             inputs={"body": distil.digest, "batch": size, "length": length, **self.teaching.of("nli")},
             select=False,
         )
+
+    def silver(self, nli: Done, silver: tuple[Done, Done]) -> Done:
+        """silver: pairs, and the first labels of them."""
+        plan, shop = self.plan, self.shop
+        length, size = plan.train_length, 2 * plan.labeller_batch
         return shop.trained(
-            "larger-sts",
+            "larger-silver",
             lambda: shop.cross(nli.folder / "model", length, labels=1),
-            lambda: [Task(both_ways(material.scored()), objectives.CrossScore(), batch_size=size)],
-            schedule=plan.larger_sts,
-            inputs={"model": nli.digest, "batch": size, "length": length, **self.teaching.of("sts")},
+            lambda: [
+                Task(read_silver(self.material, *silver, seed=shop.seed), objectives.CrossScore(), batch_size=size)
+            ],
+            schedule=plan.larger_silver,
+            inputs={"model": nli.digest, "pairs": [one.digest for one in silver], "batch": size, "length": length},
+            select=False,
         )
 
-    def labels(self, pairs: Done, labeller: Done) -> Done:
+    def sts(self, name: str, begun: Done, *, labels: int | None = None) -> Done:
+        """Scores that people gave. labels: how many the head is to have, where that is another number."""
+        plan, shop = self.plan, self.shop
+        length, size = plan.train_length, plan.labeller_batch
+        return shop.trained(
+            name,
+            lambda: shop.cross(begun.folder / "model", length, labels=labels),
+            lambda: [Task(both_ways(self.material.scored()), objectives.CrossScore(), batch_size=size)],
+            schedule=plan.larger_sts,
+            inputs={"model": begun.digest, "batch": size, "length": length, **self.teaching.of("sts")},
+        )
+
+    def labels(self, name: str, pairs: Done, labeller: Done) -> Done:
         """float32 [pairs]: what it says of each. A pair that is there in two languages is read in English."""
         plan, shop = self.plan, self.shop
 
@@ -143,4 +174,4 @@ class Larger:
 
         inputs = {"pairs": pairs.digest, "labeller": labeller.digest, "length": plan.train_length}
         inputs |= {"selection": [data_hash(one) for one in shop.selection]}
-        return self.shop.stages.run("larger", inputs, make)
+        return self.shop.stages.run(name, inputs, make)

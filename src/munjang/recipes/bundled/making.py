@@ -1,11 +1,13 @@
 """`munjang-ko-en`, from public data and its teachers to the model in the package: one call, stage after stage.
 
     student ... distil   a student that places both languages like its teachers (`teaching`)
-    settled     its weights, part of the way back to those of `student` (`merging`)
+    settled     its weights but the Korean embeddings, part of the way back to those of `student` (`merging`)
     multi       NLI, STS, questions, passages, translations together: a first whole model
     larger-*    a larger model that learns Korean and to label (`larger`; left out where none was given)
     pairs ... labels   pairs of all sentences, labelled by cross-encoders and bi-encoder together (`labelling`)
     final       `multi` again from `settled`, with the labelled pairs
+    final-2 ... the same by other seeds
+    mean        the mean of their weights
     merged      its weights but the Korean embeddings, part of the way back to those of `student` (`merging`)
     finish      thresholds, int8 weights
 
@@ -15,7 +17,7 @@ Every stage is done once; the same call after a kill goes on, and changed settin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,13 @@ from munjang.data import load_dataset
 from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.recipes.bundled.calibrating import calibrate_bi, parakqc_parts
-from munjang.recipes.bundled.labelling import Labelling, read_silver
+from munjang.recipes.bundled.labelling import Labelling
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.merging import furthest, merge
 from munjang.recipes.bundled.recording import write_making
 from munjang.recipes.bundled.settings import scaled
-from munjang.recipes.bundled.stage_training import Selection, Workshop, described, task
+from munjang.recipes.bundled.silver import read_silver
+from munjang.recipes.bundled.stage_training import OTHER_SEED, Selection, Workshop, described, task
 from munjang.recipes.bundled.teaching import MakeOptions, Taught, Teaching, question_pairs, read_passages
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
@@ -83,23 +86,38 @@ class _Making:
         taught = Taught(second, teaching.targets(tuned, passages), passages)
         warm = teaching.warm_up(student) if self.plan.warm_up.steps else student
         distil = teaching.distil(warm, taught)
-        settled = self.merged("settled", student, distil, korean=True, cost=self.plan.settled_cost)
+        settled = self.merged("settled", student, distil, cost=self.plan.settled_cost)
         multi = self.together("multi", settled, taught)
-        silver = self.labelling.run(multi, settled, self.labelling.best(second))
-        final = self.together("final", settled, taught, silver=silver)
-        merged = self.merged("merged", student, final, korean=False, cost=self.plan.merged_cost)
+        silver = self.labelling.run(multi, settled, second)
+        finals = [self.final(number, settled, taught, silver) for number in range(1, self.plan.finals + 1)]
+        mean = self.shop.mean(finals, lambda folder: self.shop.bi(folder, self.plan.max_length))
+        merged = self.merged("merged", student, mean, cost=self.plan.merged_cost)
         return self.finish(merged, calibrating)
 
-    def together(self, name: str, begun: Done, taught: Taught, *, silver: tuple[Done, Done] | None = None) -> Done:
-        """Every kind of data, a share of the steps each."""
-        plan, material, teaching = self.plan, self.material, self.teaching
+    def final(self, number: int, settled: Done, taught: Taught, silver: tuple[Done, Done]) -> Done:
+        """One of several, which see the same data in other orders."""
+        shop = replace(self.shop, seed=self.shop.seed + OTHER_SEED * (number - 1))
+        name = "final" if number == 1 else f"final-{number}"
+        return self.together(name, settled, taught, silver=silver, shop=shop)
+
+    def together(
+        self,
+        name: str,
+        begun: Done,
+        taught: Taught,
+        *,
+        silver: tuple[Done, Done] | None = None,
+        shop: Workshop | None = None,
+    ) -> Done:
+        """Every kind of data, a share of the steps each. shop: with another seed."""
+        plan, material, teaching, shop = self.plan, self.material, self.teaching, shop or self.shop
         parts = plan.final_parts if silver else plan.multi_parts
 
         def tasks() -> list[Task]:
             questions = question_pairs(read_passages(taught.passages))
             found = [
-                task(material.triplets("ko", self.shop.seed), objectives.Ranking(), parts["nli-ko"]),
-                task(material.triplets("en", self.shop.seed), objectives.Ranking(), parts["nli-en"]),
+                task(material.triplets("ko", shop.seed), objectives.Ranking(), parts["nli-ko"]),
+                task(material.triplets("en", shop.seed), objectives.Ranking(), parts["nli-en"]),
                 task(material.scored(), objectives.CoSent(), parts["sts"]),
                 task(material.questions, objectives.Ranking(symmetric=True), parts["questions"]),
                 task(questions, objectives.Ranking(), parts["passages"]),
@@ -108,9 +126,8 @@ class _Making:
                 task(teaching.words(taught), teaching.long_objective(), parts["words"]),
             ]
             if silver:
-                found.append(
-                    task(read_silver(material, *silver, seed=self.shop.seed), objectives.CoSent(), parts["silver"])
-                )
+                pairs = read_silver(material, *silver, seed=shop.seed)
+                found.append(task(pairs, objectives.CoSent(), parts["silver"]))
             return found
 
         length = plan.max_length  # the passages are long
@@ -118,10 +135,10 @@ class _Making:
         inputs |= teaching.of("nli", "sts", "questions", "translations")
         inputs |= {"silver": [one.digest for one in silver or ()], "length": length}
         schedule = plan.final if silver else plan.multi
-        return self.shop.trained(name, lambda: self.shop.bi(begun, length), tasks, schedule=schedule, inputs=inputs)
+        return shop.trained(name, lambda: shop.bi(begun, length), tasks, schedule=schedule, inputs=inputs)
 
-    def merged(self, name: str, student: Done, final: Done, *, korean: bool, cost: float) -> Done:
-        """Part of the way back to what the student began as; korean: the embeddings of Korean pieces too.
+    def merged(self, name: str, student: Done, final: Done, *, cost: float) -> Done:
+        """Part of the way back to what the student began as; Korean embeddings, guesses there, stay.
 
         cost: what the selection sets' mean may lose by it.
         """
@@ -132,14 +149,14 @@ class _Making:
             chooses = Selection(shop.selection)
             found, scores = furthest(
                 plan.merged_shares,
-                lambda share: chooses(merge(begun, trained, share, korean=korean)).value,
+                lambda share: chooses(merge(begun, trained, share, korean=False)).value,
                 cost,
             )
-            merge(begun, trained, found, korean=korean).save(folder / "model")
+            merge(begun, trained, found, korean=False).save(folder / "model")
             return Made(["model"], {"share": found, "scores": {str(share): value for share, value in scores.items()}})
 
         inputs: dict[str, object] = {"begun": student.digest, "trained": final.digest, "length": plan.max_length}
-        inputs |= {"shares": plan.merged_shares, "cost": cost, "korean": korean}
+        inputs |= {"shares": plan.merged_shares, "cost": cost}
         inputs |= {"selection": [data_hash(one) for one in shop.selection]}
         return shop.stages.run(name, inputs, make)
 

@@ -12,14 +12,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
 from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
 from munjang.errors import ModelError
+from munjang.students.normaliser import JAMO
 from munjang.text.morphemes import has_hangul
 
 _WORDS = "embeddings.word.weight"
+M = TypeVar("M", BiEncoder, CrossEncoder)
 
 
 def merge(begun: BiEncoder, trained: BiEncoder, share: float, *, korean: bool = True) -> BiEncoder:
@@ -33,10 +37,29 @@ def merge(begun: BiEncoder, trained: BiEncoder, share: float, *, korean: bool = 
         module.load_state_dict(_between(before.state_dict(), module.state_dict(), share))
     if not korean:
         pieces = trained.tokenizer.backend.get_vocab()
-        rows = torch.tensor([row for piece, row in pieces.items() if has_hangul(piece)], dtype=torch.long)
+        rows = torch.tensor([row for piece, row in pieces.items() if _korean(piece)], dtype=torch.long)
         with torch.no_grad():
             body.get_parameter(_WORDS)[rows] = trained.parts.body.get_parameter(_WORDS)[rows]
     return BiEncoder(replace(trained.parts, body=body, heads=heads), device=trained.device)
+
+
+def mean_of(models: Sequence[M]) -> M:
+    """The mean of the weights of models that were trained out of one: better than each of them, at the cost of one.
+
+    Wortsman et al., 2022, "Model soups".
+    """
+    if not models:
+        raise ModelError("expected models to take the mean of, got none")
+    first = models[0]
+    parts = copy.copy(first.parts)
+    for name in ("body", "heads", "head"):
+        if not hasattr(parts, name):
+            continue
+        states = [getattr(one.parts, name).state_dict() for one in models]
+        module = copy.deepcopy(getattr(parts, name))
+        module.load_state_dict(_mean(states))
+        setattr(parts, name, module)
+    return type(first)(parts, device=first.device)
 
 
 def furthest(shares: Sequence[float], score: Callable[[float], float], cost: float) -> tuple[float, dict[float, float]]:
@@ -46,10 +69,31 @@ def furthest(shares: Sequence[float], score: Callable[[float], float], cost: flo
     return max(share for share, value in scores.items() if value >= least), scores
 
 
+def _mean(states: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    _check(states)
+    first, *_ = states
+    return {
+        name: torch.stack([one[name].to(value).double() for one in states]).mean(dim=0).to(value)
+        if value.is_floating_point()
+        else value
+        for name, value in first.items()
+    }
+
+
 def _between(old: Mapping[str, torch.Tensor], new: Mapping[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:
-    if old.keys() != new.keys() or any(old[name].shape != new[name].shape for name in new):
-        raise ModelError("expected two models of one shape, the one trained out of the other; got different weights")
+    _check([old, new])
     return {
         name: torch.lerp(value, old[name].to(value), share) if value.is_floating_point() else value
         for name, value in new.items()
     }
+
+
+def _check(states: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    shapes = [{name: value.shape for name, value in one.items()} for one in states]
+    if any(one != shapes[0] for one in shapes):
+        raise ModelError("expected models of one shape, trained out of one another; got different weights")
+
+
+def _korean(piece: str) -> bool:
+    """Whether a piece has a syllable, or letters that syllables are spelt with."""
+    return has_hangul(piece) or not JAMO.isdisjoint(piece)

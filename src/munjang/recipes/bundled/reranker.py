@@ -3,13 +3,15 @@
 negatives   for every made question, passages that the bi-encoder ranks high and that do not answer it
 relevance   lists of passages, graded by the larger English model (left out where none was given)
 main        from a labeller: silver pairs, STS, questions among their passages, and graded lists
+main-2 ...  the same by other seeds
+mean        the mean of their weights
 finish      probabilities (Platt) by everyday questions, the threshold of 'no good answer', int8 weights
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,22 @@ from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
 from munjang.recipes.bundled.calibrating import calibrate_reranker
 from munjang.recipes.bundled.everyday import everyday_lists, read_questions
-from munjang.recipes.bundled.labelling import read_silver
 from munjang.recipes.bundled.making import BiMade, make_bi
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.passages import Questions, joined
 from munjang.recipes.bundled.recording import write_making
 from munjang.recipes.bundled.relevance import Grading, graded_lists
 from munjang.recipes.bundled.settings import RerankPlan, scaled
-from munjang.recipes.bundled.silver import both_ways
-from munjang.recipes.bundled.stage_training import Array, Workshop, described, load_array, save_arrays, task
+from munjang.recipes.bundled.silver import both_ways, read_silver
+from munjang.recipes.bundled.stage_training import (
+    OTHER_SEED,
+    Array,
+    Workshop,
+    described,
+    load_array,
+    save_arrays,
+    task,
+)
 from munjang.recipes.bundled.teaching import MakeOptions, read_passages
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
@@ -79,7 +88,9 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         making = _Making(plan, material, shop, bi, scaled(given.plan, given.scale).max_length)
         negatives = making.negatives()
         relevance = None if given.larger is None or not plan.relevance else making.relevance(given.larger)
-        finish = making.finish(making.main(negatives, relevance), negatives)
+        mains = [making.main(number, negatives, relevance) for number in range(1, plan.mains + 1)]
+        mean = shop.mean(mains, lambda one: shop.cross(one.folder / "model", plan.max_length))
+        finish = making.finish(mean, negatives)
         folder = finish.folder / "model"
         model = CrossEncoder.load(folder, device=given.device)
         path = options.folder / "making.json"
@@ -136,8 +147,12 @@ class _Making:
     def relevance(self, larger: str | Path) -> Done:
         return Grading(larger, self.plan.relevance, self.material, self.bi.stages["passages"], self.shop).run()
 
-    def main(self, negatives: Done, relevance: Done | None) -> Done:
-        """relevance: the stage whose graded lists are learned too; without it the other parts keep their proportion."""
+    def main(self, number: int, negatives: Done, relevance: Done | None) -> Done:
+        """One of several trainings, which see the same data in other orders.
+
+        relevance: the stage whose graded lists are learned too; without it the other parts keep their proportion.
+        """
+        shop = replace(self.shop, seed=self.shop.seed + OTHER_SEED * (number - 1))
         plan, begun, length = self.plan, self.bi.stages["labeller-1-sts"], self.plan.train_length
         parts = {name: part for name, part in plan.main_parts.items() if name != "relevance" or relevance}
 
@@ -145,7 +160,7 @@ class _Making:
             found = [
                 task(self.lists(negatives), objectives.CrossRanking(), parts["passages"]),
                 task(both_ways(self.material.scored()), objectives.CrossScore(), parts["sts"]),
-                task(self.silver(), objectives.CrossScore(), parts["silver"]),
+                task(self.silver(shop.seed), objectives.CrossScore(), parts["silver"]),
             ]
             if relevance:
                 lists = graded_lists(relevance, self.questions(), temperature=plan.relevance_temperature)
@@ -162,17 +177,16 @@ class _Making:
             "length": length,
             "relevance": [relevance.digest, plan.relevance_temperature] if relevance else None,
         }
-        return self.shop.trained(
-            "main",
-            lambda: self.shop.cross(begun.folder / "model", length),
+        return shop.trained(
+            "main" if number == 1 else f"main-{number}",
+            lambda: shop.cross(begun.folder / "model", length),
             tasks,
             schedule=plan.main,
             inputs=inputs,
         )
 
-    def silver(self) -> Examples:
-        pairs, labels = self.bi.stages["pairs"], self.bi.stages["labels"]
-        return read_silver(self.material, pairs, labels, seed=self.shop.seed)
+    def silver(self, seed: int) -> Examples:
+        return read_silver(self.material, self.bi.stages["pairs"], self.bi.stages["labels"], seed=seed)
 
     def judged(self, held: Examples) -> Examples:
         """What calibrates the reranker: everyday questions; in a trial, whose model knows too little, made ones."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from munjang.errors import InputError
+from munjang.students.plans import Hangul
 from munjang.training import TrainingSettings
 
 _BETAS = (0.9, 0.98)
@@ -60,6 +61,7 @@ class BiPlan:
 
     vocabulary: int = 31_500
     old_share: float = 0.64  # of the vocabulary: English pieces
+    hangul: Hangul = "letters"  # what Korean pieces are made of: syllables would take 4,000 places one by one
     max_length: int = 256  # of the finished model
     train_length: int = 128
     # Sources of translations that are taken more or less often than their rows say: half of them are software text.
@@ -124,7 +126,8 @@ class BiPlan:
     random_pairs: float = 0.15  # beside the neighbours, in proportion to them
     cosine_weight: float = 1 / 3  # of the bi-encoder's cosine in a silver label
 
-    final: Schedule = Schedule(8_000, 1.5e-4, 2e-4)
+    finals: int = 3  # trainings that differ by their seeds; the model has the mean of their weights
+    final: Schedule = Schedule(6_000, 1.5e-4, 2e-4)
     final_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "nli-ko": Part(0.08, 256),
@@ -157,6 +160,7 @@ class BiPlan:
     )
     larger_nli: Schedule = Schedule(1_500, 4e-5, head_rate=2e-4)
     larger_sts: Schedule = Schedule(1_500, 3e-5)
+    larger_silver: Schedule = Schedule(3_000, 4e-5)  # its own labels, and then `larger_sts` again
 
     # The cross-encoders that label, one after another by seed.
     labellers: int = 1
@@ -178,7 +182,8 @@ class RerankPlan:
     everyday: int = 20  # candidates of each everyday question, which calibrate; 0: questions held out do
     relevance: int = 40_000  # lists that a larger English model grades, where there is one
     relevance_temperature: float = 0.05  # of its cosines: the softmax over a list is to be sharp
-    main: Schedule = Schedule(18_000, 1e-4, head_rate=2e-4)
+    mains: int = 2  # as `BiPlan.finals`
+    main: Schedule = Schedule(15_000, 1e-4, head_rate=2e-4)
     main_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "silver": Part(0.48, 128),

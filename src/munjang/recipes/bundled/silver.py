@@ -21,6 +21,9 @@ from munjang.data.normalise import normalise
 from munjang.evaluation.metrics import spearman
 from munjang.inputs import Progress
 from munjang.recipes.augmenting.blending import Scale, blended
+from munjang.recipes.bundled.material import Material
+from munjang.recipes.bundled.stage_training import load_array
+from munjang.recipes.stages import Done
 from munjang.vectors import pairwise_similarity, top_k
 
 Int64 = npt.NDArray[np.int64]
@@ -81,6 +84,12 @@ def in_other_languages(examples: Examples, other: Mapping[str, str], *, seed: in
         for role, texts in examples.columns.items()
     }
     return replace(examples, columns=columns)
+
+
+def read_silver(material: Material, pairs: Done, labels: Done, *, seed: int) -> Examples:
+    """The pairs of a run with the labels that another of its stages gave them, in either language."""
+    found = pairs_of(material.pool(), load_array(pairs, "pairs"), load_array(labels, "labels"), name="silver")
+    return in_other_languages(found, material.other, seed=seed)
 
 
 def both_ways(examples: Examples) -> Examples:

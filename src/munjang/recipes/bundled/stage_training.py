@@ -18,12 +18,14 @@ from munjang.evaluation import Scores
 from munjang.evaluation.scores import Model
 from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
+from munjang.recipes.bundled.merging import M, mean_of
 from munjang.recipes.bundled.settings import Part, Schedule
 from munjang.recipes.stages import Done, Made, Stages
 from munjang.training import Task, objectives, train
 from munjang.training.run import data_hash
 
 Array = np.ndarray[Any, Any]
+OTHER_SEED = 100  # from one of several trainings to the next: far from the seeds of the labellers
 
 
 class Selection:
@@ -82,6 +84,21 @@ class Workshop:
             return Made(["model", "log.jsonl"], {"training": result.as_dict(), "last": chosen})
 
         return self.stages.run(name, told, make)
+
+    def mean(self, trained: Sequence[Done], load: Callable[[Done], M]) -> Done:
+        """A stage with the mean of the weights that several trainings left; of one alone, that one."""
+        if len(trained) == 1:
+            return trained[0]
+
+        def make(folder: Path) -> Made:
+            models, chooses = [load(one) for one in trained], Selection(self.selection)
+            alone = [chooses(one).value for one in models]
+            mean = mean_of(models)
+            mean.save(folder / "model")
+            return Made(["model"], {"alone": alone, "together": dict(chooses(mean).values)})
+
+        inputs = {"trained": [one.digest for one in trained], "select": [data_hash(one) for one in self.selection]}
+        return self.stages.run("mean", inputs, make)
 
 
 def task(examples: Examples, objective: objectives.Objective, part: Part) -> Task:

@@ -88,7 +88,7 @@ class Teaching:
 
     def student(self) -> Done:
         plan, options = self.plan, self.options
-        vocabulary = VocabularyPlan(plan.vocabulary, old_share=plan.old_share, embeddings="guide")
+        vocabulary = VocabularyPlan(plan.vocabulary, old_share=plan.old_share, embeddings="guide", hangul=plan.hangul)
         english, korean = self.material.translations.columns.values()
         texts = [*english, *korean, *self.material.plain, *self.material.nli["en"].texts()]
 
