@@ -44,8 +44,8 @@ def test_table(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "8.52 min" in lines["encode"]
     assert "102 GB" in lines["encode"]
     assert "8 x 한 GPU; 196K rows/s" in lines["encode"]
-    assert "writing 3.61 h, keywords 11.1 h, graph 7.38 h" in lines["build the index"]
-    assert "5.66 ms" in lines["search"]
+    assert "writing 3.61 h, keywords 11.1 h, graph 11.1 h" in lines["build the index"]
+    assert "6.98 ms" in lines["search"]
     assert "through a graph" in lines["search"]
     assert "money: 2.27 to encode (1.1 hours), 27.0" in out
     assert "\nassumed:\n- rates of my-model on 한 GPU, measured 2026-01-02" in out

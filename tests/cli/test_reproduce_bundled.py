@@ -242,8 +242,8 @@ def test_both_models_by_command(
     assert (small[0].seed, small[0].device, small[0].folder) == (3, "cpu", tmp_path / "bi")
     assert small[0].larger == str(place / "tiny")
     assert small[0].plan == BiPlan(), "the plan is the file's"
-    assert said.out.strip() == str(tmp_path / "rerank-ko-en/4-finish/model")
-    assert "26-finish: done in" in said.err
+    assert said.out.strip() == str(tmp_path / "rerank-ko-en/6-finish/model")
+    assert "31-finish: done in" in said.err
     assert "int8: KorSTS dev" in said.err
     assert "first of its list" in said.err
     assert set(munjang.load_reranker(said.out.strip(), device="cpu").thresholds) == {"answer"}
@@ -251,8 +251,8 @@ def test_both_models_by_command(
     again[again.index("-o") + 1] = str(tmp_path / "bi")
     assert main(again) == 0
     said = capsys.readouterr()
-    assert said.out.strip() == str(tmp_path / "bi/26-finish/model")
-    assert said.err.count("done before, skipped") == 26
+    assert said.out.strip() == str(tmp_path / "bi/31-finish/model")
+    assert said.err.count("done before, skipped") == 31
     assert "float32: KorSTS dev" in said.err
     assert set(munjang.load(said.out.strip(), device="cpu").thresholds) == {"paraphrase", "cluster"}
     for folder, start in (("bi", "ko-en --data"), ("rerank-ko-en", "rerank-ko-en --bi runs/ko-en --data")):

@@ -331,13 +331,13 @@ def test_the_same_call_again_does_nothing(whole: Whole) -> None:
         ({"final": Schedule(3, 1e-3)}, LAST),
         ({"labeller_sts": Schedule(3, 1e-3)}, (*SILVER[1::2], "labels", *LAST)),
         ({"multi": Schedule(3, 1e-3)}, LATE),
-        ({"passages": 60}, ("passages", "tuned", "targets", *FROM_DISTIL)),
-        ({"held_questions": 20}, ("passages", "tuned", "targets", *FROM_DISTIL)),
+        pytest.param({"passages": 60}, ("passages", "tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
+        pytest.param({"held_questions": 20}, ("passages", "tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
         ({"foreign": 30}, ("tuned", "targets", *FROM_DISTIL)),
-        ({"distil": Schedule(3, 1e-3)}, FROM_DISTIL),
+        pytest.param({"distil": Schedule(3, 1e-3)}, FROM_DISTIL, marks=pytest.mark.slow),
         ({"cosine_weight": 0.9}, ("labels", *LAST)),
-        ({"tuned": Schedule(3, 1e-3)}, ("tuned", "targets", *FROM_DISTIL)),
-        ({"vocabulary": 240}, ("student", *FROM_DISTIL)),
+        pytest.param({"tuned": Schedule(3, 1e-3)}, ("tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
+        pytest.param({"vocabulary": 240}, ("student", *FROM_DISTIL), marks=pytest.mark.slow),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -350,6 +350,7 @@ def test_a_change_repeats_what_depends_on_it(
     assert tuple(name for name in BI_STAGES if name not in skipped(made)) == repeated
 
 
+@pytest.mark.slow
 def test_another_length_repeats_what_reads_at_it(whole: Whole, tmp_path: Path) -> None:
     """Whatever comes out: where the texts are short it may be the same, and what builds on it is then skipped."""
     shutil.copytree(whole.folder, tmp_path / "run")
