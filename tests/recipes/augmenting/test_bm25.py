@@ -41,7 +41,7 @@ TEXTS = st.lists(st.lists(WORDS, max_size=6).map(" ".join), min_size=1, max_size
 
 
 @given(TEXTS, st.integers(1, 8), st.sampled_from([0, 1, 32]))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_as_the_formula_says(texts: list[str], k: int, long: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bm25, "_LONG", long)  # also where every list is a long one
