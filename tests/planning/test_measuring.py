@@ -82,7 +82,7 @@ def test_material() -> None:
     rows = vectors(2000, 48)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
     nearest = np.sort(rows[:50] @ rows.T, axis=1)[:, -2]
-    assert nearest.mean() > 0.4  # they crowd; without any structure the nearest of 2,000 would be about 0.45
+    assert nearest.mean() > 0.5  # they crowd; without any structure the nearest of 2,000 would be about 0.45
     assert (rows == vectors(2000, 48)).all()
 
 

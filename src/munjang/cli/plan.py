@@ -58,7 +58,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         "--rate", metavar="FILE", help="file of rates (rates.json in munjang's part of the user's cache)"
     )
     rates.add_argument("--seconds", type=float, metavar="S", help="of encoding for each length of texts (3)")
-    rates.add_argument("--measure-rows", metavar="N", help="of the largest graph that is built (10k); more is nearer")
+    rates.add_argument("--measure-rows", metavar="N", help="rows of graphs built (10k), twice at most; more is nearer")
     parser.add_argument("--json", action="store_true", help="as JSON, in seconds and bytes")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     add_model(parser)

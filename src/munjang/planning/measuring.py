@@ -50,7 +50,8 @@ _BUILD_MEMORY = 2.5  # times the structures, where a system does not say how muc
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """seconds: of encoding for every length of texts. rows: of the largest graph; four times as many without one."""
+    """seconds: of encoding for every length of texts. rows: of a graph; the largest has twice, an index without one
+    four times as many."""
 
     seconds: float = 3.0
     rows: int = LEAST_ROWS
@@ -153,7 +154,7 @@ def _query(model: BiEncoder) -> float:
 
 def _index(build: Builder, rows: int) -> dict[str, Any]:
     """Costs and sizes of an index, from builds that differ in one thing each."""
-    sizes = (rows // 4, rows // 2, rows)
+    sizes = (rows // 4, rows // 2)
     # Small and large: what fits into the caches of a processor says nothing about what does not.
     flat = {kind: [build(kind, size) for size in (sizes[0], 4 * rows)] for kind in get_args(VectorKind)}
     plain, longer, between = flat["float32"], build("float32", sizes[0], words=40), build("float32", sizes[1])
@@ -224,7 +225,7 @@ def _growth(linked: list[Build], costs: list[float]) -> float:
     """The power of their number that the cost of a passage grows by.
 
     In theory the logarithm of it (Malkov and Yashunin 2016); but the larger a graph, the less of it lies in the caches
-    of a processor. From 16,000 to 66,000 passages it was a power of 0.18.
+    of a processor, and a million passages took five times what the logarithm said.
     """
     found = math.log(costs[-1] / costs[0]) / math.log(linked[-1].rows / linked[0].rows)
     return min(_GROWTH[1], max(_GROWTH[0], found))
