@@ -221,6 +221,9 @@ def test_pieces_of_letters_for_every_family(case: str, kind: Any, tmp_path: Path
     for text in (*KOREAN, "닭"):  # syllables that no text had are spelt
         assert unknown not in new.backend.encode(text).ids, text
     assert any(len(piece) > 2 and "\u1100" <= piece[-1] <= "\u11ff" for piece in ids_of(new)), "longer pieces"
+    before = parts_of(case).tokenizer.backend
+    if tears_hangul(before):
+        assert str(new.backend.normalizer) == str(before.normalizer), "torn already: nothing is added"
     checkpoint.write(student.parts, tmp_path / "student")
     again = checkpoint.read(tmp_path / "student")
     assert again.tokenizer.encode(TEXTS).ids.tolist() == new.encode(TEXTS).ids.tolist()

@@ -32,10 +32,9 @@ def tears(normaliser: normalizers.Normalizer | None) -> bool:
     return normaliser is not None and not JAMO.isdisjoint(normaliser.normalize_str(_PROBE))
 
 
-def composing(backend: tokenizers.Tokenizer) -> normalizers.Normalizer | None:
-    """The backend's normaliser, with NFC behind it where it would tear Hangul."""
-    present: normalizers.Normalizer | None = backend.normalizer
-    return normalizers.Sequence([present, normalizers.NFC()]) if tears_hangul(backend) else present
+def composing(normaliser: normalizers.Normalizer | None) -> normalizers.Normalizer | None:
+    """A normaliser, with NFC behind it where it would tear Hangul."""
+    return normalizers.Sequence([normaliser, normalizers.NFC()]) if tears(normaliser) else normaliser
 
 
 def decomposing(normaliser: normalizers.Normalizer | None) -> normalizers.Normalizer:

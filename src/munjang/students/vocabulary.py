@@ -158,11 +158,8 @@ def _old_room(plan: VocabularyPlan, room: int) -> int:
 def cutting_for(backend: tokenizers.Tokenizer, plan: VocabularyPlan) -> Cutting:
     """The student's normaliser and pre-tokeniser: the old ones where they suit the kind, the usual ones otherwise."""
     steps = [str(step["type"]) for step in flatten(describe(backend.pre_tokenizer), "pretokenizers")]
-    normaliser = composing(backend)
-    if normaliser is None and "ByteLevel" in steps:
-        normaliser = plain_normaliser()
-    if plan.hangul == "letters":
-        normaliser = decomposing(normaliser)
+    present = plain_normaliser() if backend.normalizer is None and "ByteLevel" in steps else backend.normalizer
+    normaliser = decomposing(present) if plan.hangul == "letters" else composing(present)
     if plan.kind == "wordpiece":
         suits = bool(steps) and steps[0] in SEPARATING and not {"Metaspace", "ByteLevel"} & set(steps)
         return Cutting(normaliser, backend.pre_tokenizer if suits else pre_tokenizers.BertPreTokenizer(), False)
