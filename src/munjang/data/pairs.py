@@ -1,7 +1,8 @@
-"""Sets of texts that belong together -> pairs, or pairs with a label: translations, questions, answers."""
+"""Sets of texts that belong together -> pairs, or pairs with a label: translations, questions, answers, meanings."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -17,6 +18,7 @@ from munjang.errors import DataError, InputError
 
 _TRANSLATIONS = Wanted("pairs", {"anchor": "en", "positive": "ko"})
 _Row = tuple[int, Sequence[object] | Broken]
+_WHERE = re.compile(r"\((?:a|p|ip)\)$")
 
 
 def parallel(
@@ -77,6 +79,33 @@ def question_pair(path: str | Path, *, name: str = "Question pair") -> Examples:
 def chatbot(path: str | Path, *, name: str = "Chatbot") -> Examples:
     """songys/Chatbot_data: anchor is the question, positive its answer."""
     return read_source(TextSource(path), Wanted("pairs", {"anchor": "Q", "positive": "A"}), name=name)
+
+
+def wordnet(path: str | Path, *, name: str = "WordNet") -> Examples:
+    """Princeton's WordNet, one of its files data.*: anchor is a word and its synonyms, positive what they mean."""
+    found = Records(Path(path).name, "line", ("words", "meaning"), _synsets(Path(path)))
+    return read_records(found, Wanted("pairs", {"anchor": "words", "positive": "meaning"}), name=name)
+
+
+def _synsets(path: Path) -> Iterator[_Row]:
+    """`offset file kind count word id [word id ...] ... | meaning; "examples"`; the licence's lines begin with a space.
+
+    The count is hexadecimal. Adjectives may say where they stand: 'galore(ip)'.
+    """
+    for number, line in enumerate(text_lines(TextSource(path, format="txt").content()), start=1):
+        if line.startswith(" "):
+            continue
+        left, mark, meaning = line.partition(" | ")
+        cells = left.split()
+        try:
+            count = int(cells[3], 16)
+            words = cells[4 : 4 + 2 * count : 2]
+        except (IndexError, ValueError):
+            count, words = 0, []
+        if not mark or not count or len(words) < count:
+            yield number, Broken("no line of WordNet: expected 'offset file kind count word id ... | meaning'", (line,))
+        else:
+            yield number, (", ".join(_WHERE.sub("", word).replace("_", " ") for word in words), meaning.strip())
 
 
 def _only_file(folder: Path, suffix: str) -> Path:

@@ -17,9 +17,11 @@ import munjang
 from munjang.bi_encoder import BiEncoder
 from munjang.data import DATASETS, Examples
 from munjang.data.normalise import normalise
-from munjang.errors import DataError, InputError, ModelNotFoundError
+from munjang.errors import DataError, InputError, ModelError, ModelNotFoundError
+from munjang.recipes.bundled import teaching
 from munjang.recipes.bundled.calibrating import calibrate_bi
 from munjang.recipes.bundled.cards import card
+from munjang.recipes.bundled.definitions import definition_texts
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.foreign_words import foreign_texts, whole_words
 from munjang.recipes.bundled.labelling import Labelling, read_silver
@@ -33,7 +35,7 @@ from munjang.training.run import data_hash
 from munjang.vectors import normalize
 from recipes.bundled.conftest import Whole
 from recipes.bundled.results import results_file
-from recipes.bundled.whole_data import data_folder, put
+from recipes.bundled.whole_data import PLANTED, data_folder, planted, put
 from recipes.bundled.whole_run import BI_STAGES, Second, bi_plan, make, skipped
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -141,7 +143,7 @@ def test_targets_are_the_tuned_teachers_vectors(whole: Whole) -> None:
     folder = whole.made.stages["targets"].folder
     tuned = BiEncoder.load(whole.made.stages["tuned"].folder / "model", device="cpu", max_length=64)
     long = [english for english, _ in read_passages(whole.made.stages["passages"]).twins()]
-    every = (("translations", material.translations.columns["anchor"]), ("long", long), ("foreign", rare_texts(whole)))
+    every = (("translations", material.translations.columns["anchor"]), ("long", long), ("rare", rare_texts(whole)))
     for name, texts in every:
         found = np.load(folder / f"{name}.npy")
         assert found.dtype == np.float16
@@ -152,22 +154,24 @@ def test_targets_are_the_tuned_teachers_vectors(whole: Whole) -> None:
 # --- rare words ------------------------------------------------------------------------------------------------------
 
 
-def rare_texts(whole: Whole, *, count: int = 40, seed: int = 0) -> list[str]:
-    """What a run puts together: of English sentences of the training text, and of the teacher's own words."""
+def rare_texts(whole: Whole) -> list[str]:
+    """What a run puts together: of English sentences and the teacher's own words, and of a dictionary."""
     material = read_material(whole.data, bi_plan())
     frames = [*material.translations.columns["anchor"], *material.nli["en"].texts()]
     words = whole_words(BiEncoder.load(whole.tiny, device="cpu").tokenizer)
-    return foreign_texts(frames, words, count=count, seed=seed)
+    foreign = foreign_texts(frames, words, count=40, seed=0)
+    return [*foreign, *definition_texts(material.dictionary, count=5, seed=0)]
 
 
 def test_rare_words_are_learned_from_the_tuned_teacher(whole: Whole) -> None:
     texts = rare_texts(whole)
-    assert len(texts) == 40
-    vectors = np.load(whole.made.stages["targets"].folder / "foreign.npy")
+    assert len(texts) == 45
+    assert "slowly, at a snail's pace" in texts[-1], "the last are the dictionary's"
+    vectors = np.load(whole.made.stages["targets"].folder / "rare.npy")
     wanted = data_hash(Examples("words", "taught", {"text": texts}, vectors))
     for stage in ("distil", "multi", "final"):
         words = next(task for task in config_of(whole.made, stage)["tasks"] if task["name"] == "words")
-        assert (words["rows"], words["data"], words["objective"]) == (40, wanted, "Distil"), stage
+        assert (words["rows"], words["data"], words["objective"]) == (45, wanted, "Distil"), stage
 
 
 def test_the_teacher_is_to_think_of_rare_words_as_before(whole: Whole) -> None:
@@ -178,6 +182,35 @@ def test_the_teacher_is_to_think_of_rare_words_as_before(whole: Whole) -> None:
     kept = next(task for task in config_of(whole.made, "tuned")["tasks"] if task["name"] == "kept")
     wanted = Examples("kept", "taught", {"text": texts}, before.encode(texts, normalize=True))
     assert (kept["rows"], kept["data"]) == (len(texts), data_hash(wanted))
+
+
+def test_the_dictionary_has_a_say_in_the_vocabulary(
+    whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def noted(model: BiEncoder, plan: object, *, texts: list[str], **_: object) -> None:
+        seen.extend(texts)
+        raise ModelError("that is enough")
+
+    monkeypatch.setattr(teaching, "make_student", noted)
+    with pytest.raises(ModelError, match="that is enough"):
+        make(tmp_path / "run", whole.tiny, whole.data, second=Second(fails=True))
+    material = read_material(whole.data, bi_plan())
+    english, korean = material.translations.columns.values()
+    wanted = [english, korean, material.plain, material.nli["en"].texts(), material.dictionary.texts()]
+    assert Counter(seen) == Counter(text for some in wanted for text in some)
+    assert not {normalise(planted(*one)) for one in PLANTED} & set(map(normalise, seen))
+
+
+def test_another_dictionary_repeats_all_that_learns_words(whole: Whole, tmp_path: Path) -> None:
+    data = data_folder(tmp_path / "data")
+    path = data / "wordnet/data.adv"
+    put(path, [line.replace("without speed", "not fast") for line in path.read_text("utf-8").splitlines()])
+    shutil.copytree(whole.folder, tmp_path / "run")
+    made = make(tmp_path / "run", whole.tiny, data)
+    assert set(skipped(made)) >= {"second", "passages"}
+    assert set(skipped(made)).isdisjoint(["student", "tuned", "targets", "distil", "multi", "final"])
 
 
 # --- passages --------------------------------------------------------------------------------------------------------
@@ -229,7 +262,7 @@ def test_held_questions_stand_apart(whole: Whole) -> None:
         assert (passages["rows"], passages["data"]) == (len(rest.queries), data_hash(question_pairs(rest)))
     for name in ("tuned", "distil", "multi", "final"):
         taught = [task for task in config_of(whole.made, name)["tasks"] if task["name"] in ("kept", "long")]
-        rare = 40 if name == "tuned" else 0  # texts with rare words, which are kept beside the passages
+        rare = 45 if name == "tuned" else 0  # texts with rare words, which are kept beside the passages
         assert [task["rows"] for task in taught] == [len(rest.twins()) + rare], name
 
 
@@ -276,13 +309,21 @@ def test_saved_again_the_weights_stay_the_same(whole: Whole, tmp_path: Path) -> 
         BiEncoder.load(whole.made.folder if not number else tmp_path / "0", device="cpu").save(
             tmp_path / str(number), dtype="int8"
         )
-    once = BiEncoder.load(whole.made.stages["merged"].folder / "model", device="cpu")
-    once.save(tmp_path / "once", dtype="int8")
+    merged = BiEncoder.load(whole.made.stages["merged"].folder / "model", device="cpu")
+    BiEncoder(replace(merged.parts, leftover={}), device="cpu").save(tmp_path / "once", dtype="int8")
     name = "model.int8.safetensors"
     found = {
         (folder / name).read_bytes() for folder in (whole.made.folder, *map(tmp_path.joinpath, ("0", "1", "once")))
     }
     assert len(found) == 1
+
+
+def test_the_teachers_pooler_is_not_shipped(whole: Whole) -> None:
+    """No vector needs it: it would be bytes for nothing."""
+    merged = BiEncoder.load(whole.made.stages["merged"].folder / "model", device="cpu")
+    assert merged.parts.leftover, "the test must be able to fail"
+    for folder in (whole.made.folder, whole.folder / "21-finish/float32"):
+        assert not BiEncoder.load(folder, device="cpu").parts.leftover
 
 
 def test_the_facts_of_the_making(whole: Whole, tmp_path: Path) -> None:
@@ -308,10 +349,12 @@ def test_the_facts_of_the_making(whole: Whole, tmp_path: Path) -> None:
     for size in making.rows("sizes"):
         assert size["bytes"] == (whole.made.folder / size["what"]).stat().st_size
     results = read_results(results_file(tmp_path / "results.json"))
+    words = {"en": "words and their meanings", "ko": "낱말과 그 뜻"}
     for language in ("en", "ko"):
         text = card(making, results, language)  # type: ignore[arg-type]
         assert "KorSTS train" in text
         assert f"{data['parallel:train']['rows']:,}" in text
+        assert f"| WordNet train | {words[language]} | {data['wordnet:train']['rows']} | WordNet 3.0 licence" in text
         assert "| distil |" in text
 
 
@@ -334,6 +377,9 @@ def test_the_same_call_again_does_nothing(whole: Whole) -> None:
         pytest.param({"passages": 60}, ("passages", "tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
         pytest.param({"held_questions": 20}, ("passages", "tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
         ({"foreign": 30}, ("tuned", "targets", *FROM_DISTIL)),
+        pytest.param({"definitions": 3}, ("tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
+        ({"settled_shares": (0.33,)}, FROM_DISTIL[1:]),
+        ({"merged_shares": (0.33,)}, ("merged", "finish")),
         pytest.param({"distil": Schedule(3, 1e-3)}, FROM_DISTIL, marks=pytest.mark.slow),
         ({"cosine_weight": 0.9}, ("labels", *LAST)),
         pytest.param({"tuned": Schedule(3, 1e-3)}, ("tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
@@ -404,7 +450,14 @@ def test_the_same_seed_gives_the_same_weights_and_another_others(whole: Whole, t
 
 
 @pytest.mark.parametrize(
-    "file", ["parakqc/paraKQC_v1.txt", "mnli-en/mnli_validation.csv", "nsmc/reviews.txt", "korsts/sts-dev.tsv"]
+    "file",
+    [
+        "parakqc/paraKQC_v1.txt",
+        "mnli-en/mnli_validation.csv",
+        "nsmc/reviews.txt",
+        "korsts/sts-dev.tsv",
+        "wordnet/data.noun",
+    ],
 )
 def test_a_set_that_is_missing_is_named_first(tiny: Path, tmp_path: Path, file: str) -> None:
     data = data_folder(tmp_path / "data")
@@ -435,6 +488,7 @@ def test_a_scale_makes_the_same_run_smaller(whole: Whole, tmp_path: Path) -> Non
     plan = bi_plan(distil=Schedule(40, 1e-3))
     made = make(tmp_path / "run", whole.tiny, whole.data, plan=plan, scale=0.5)
     assert config_of(made, "distil")["settings"]["max_steps"] == 20
+    assert made.stages["targets"].facts["rare"] == 40 + 4, "half of the dictionary's entries"
     before, after = (one.stages["targets"].facts["translations"] for one in (whole.made, made))
     assert after == -(-before // 2)
     assert made.stages["pairs"].facts["sentences"] < 0.6 * whole.made.stages["pairs"].facts["sentences"]

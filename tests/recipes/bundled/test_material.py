@@ -18,6 +18,7 @@ from munjang.recipes.bundled.material import EVALUATED, SCORED, Material, read_m
 from munjang.recipes.bundled.passages import Unit
 from munjang.recipes.bundled.settings import BiPlan
 from recipes.bundled.whole_data import (
+    DICTIONARY,
     FORBIDDEN,
     PLANTED,
     SOURCES,
@@ -42,7 +43,8 @@ def material(data: Path) -> Material:
 
 def every_text(material: Material) -> set[str]:
     """All that a model learns from, as leaks are looked for."""
-    sets = [material.translations, material.questions, *material.nli.values(), *material.sts.values()]
+    sets = [material.translations, material.questions, material.dictionary]
+    sets += [*material.nli.values(), *material.sts.values()]
     return {normalise(text) for one in sets for text in one.texts()} | set(map(normalise, material.plain))
 
 
@@ -87,6 +89,23 @@ def test_sentences_of_evaluation_sets_are_taken_out_of_translations_and_question
     assert rows_of(every) == set(sentences()[: 24 + sum(SOURCES.values())]), "nothing else does"
 
 
+def entries() -> list[tuple[str, str]]:
+    """The dictionary as it was written, less what stands in evaluation sets."""
+    return [(", ".join(words).replace("(ip)", ""), meaning) for some in DICTIONARY.values() for words, meaning in some]
+
+
+def test_sentences_of_evaluation_sets_are_taken_out_of_the_dictionary(data: Path, material: Material) -> None:
+    raw = (data / "wordnet/data.noun").read_text("utf-8").replace("_", " ")
+    for name, split in PLANTED:
+        assert disguised(planted(name, split)).strip() in raw, "the test must be able to fail"
+    every = load_dataset("wordnet", "train", data)
+    held = {normalise(planted(*one)) for one in PLANTED}
+    for column in every.columns.values():
+        assert held & set(map(normalise, column)), "as words and as a meaning"
+    assert list(zip(*material.dictionary.columns.values(), strict=True)) == entries(), "with what stood beside them"
+    assert len(every) == len(entries()) + len(PLANTED)
+
+
 def test_without_the_evaluation_set_its_sentences_would_have_come_in(data: Path, tmp_path: Path) -> None:
     other = data_folder(tmp_path)
     before = read_material(other, BiPlan())
@@ -99,6 +118,8 @@ def test_without_the_evaluation_set_its_sentences_would_have_come_in(data: Path,
     assert set(after.translations.texts()) - set(before.translations.texts()) == {
         disguised(found), "klue-nli dev 옆에 있던 문장",
     }  # fmt: skip
+    (entry,) = rows_of(after.dictionary) - rows_of(before.dictionary)
+    assert set(map(str.strip, entry)) == {disguised(found).strip(), "klue-nli dev 옆에 있던 낱말"}
     put(other / "klue-nli/dev.json", ["no JSON"])  # a set that is there but cannot be read is no missing one
     with pytest.raises(DataError, match=r"klue-nli"):
         read_material(other, BiPlan())
@@ -244,7 +265,8 @@ def test_triplets_in_both_directions(material: Material) -> None:
 
 def test_rows_of_every_set_by_its_title(data: Path, material: Material) -> None:
     wanted = {}
-    for name in ("klue-sts", "korsts", "stsb", "klue-nli", "mnli", "snli", "question-pair", "ynat", "chatbot"):
+    judged = ("klue-sts", "korsts", "stsb", "klue-nli", "mnli", "snli")
+    for name in (*judged, "question-pair", "wordnet", "ynat", "chatbot"):
         for split in {"snli": ("dev", "test"), "mnli": ("train", "dev")}.get(name, ("train",)):
             wanted[f"{DATASETS[name].title} {split}"] = len(load_dataset(name, split, data))
     reviews = len(load_dataset("nsmc-reviews", "train", data))
@@ -357,6 +379,7 @@ def test_a_share_of_the_rows(data: Path, material: Material) -> None:
     small = read_material(data, replace(BiPlan(), rows=0.25))
     assert len(small.translations) == -(-len(material.translations) // 4)
     assert {name: len(one) for name, one in small.nli.items()} == {"ko": 12, "en": 24}
+    assert rows_of(small.dictionary) == set(entries()[::4])
     assert set(small.plain) < set(material.plain)
     assert len(small.pool()) < 0.4 * len(material.pool())
     assert {name: len(one) for name, one in small.sts.items()} == {name: len(one) for name, one in material.sts.items()}
@@ -367,7 +390,14 @@ def test_a_share_of_the_rows(data: Path, material: Material) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    ["parallel-en-ko/train.tsv", "klue-sts/train.csv", "korsts/sts-dev.tsv", "snli-en/test.tsv", "nsmc/reviews.txt"],
+    [
+        "parallel-en-ko/train.tsv",
+        "klue-sts/train.csv",
+        "korsts/sts-dev.tsv",
+        "snli-en/test.tsv",
+        "nsmc/reviews.txt",
+        "wordnet/data.adv",
+    ],
 )
 def test_a_missing_file_is_named(tmp_path: Path, file: str) -> None:
     data = data_folder(tmp_path)

@@ -211,6 +211,39 @@ def test_it_learns_from_questions_that_are_not_held_out(reranked: tuple[Path, Re
     assert main["silver"]["data"] == silver["data"], "what the bi-encoder learned from"
 
 
+def test_wrong_passages_are_near_by_the_first_whole_model(
+    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def noted(model: BiEncoder, *given: Any) -> np.ndarray:
+        seen.append(model.fingerprint)
+        return easy_negatives(model, *given)
+
+    monkeypatch.setattr(reranker, "find_negatives", noted)
+    shutil.copytree(reranked[0], tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/1-negatives")
+    made = rerank(tmp_path / "run", options(whole.folder, whole.tiny, whole.data))
+    assert skipped(made) == list(RERANK_STAGES[1:])
+    models = {
+        name: BiEncoder.load(whole.made.stages[name].folder / "model", device="cpu", max_length=64).fingerprint
+        for name in ("multi", "final", "merged")
+    }
+    assert len(set(models.values())) == 3
+    assert seen == [models["multi"]] * 2, "for questions to learn from and for those held out"
+    inputs = json.loads((folder_of(made, "negatives") / "stage.json").read_text("utf-8"))["inputs"]
+    assert inputs["model"] == whole.made.stages["multi"].digest
+
+
+def test_of_one_training_there_is_no_mean(reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path) -> None:
+    shutil.copytree(reranked[0], tmp_path / "run")
+    made = rerank(tmp_path / "run", options(whole.folder, whole.tiny, whole.data), mains=1)
+    assert [one.name for one in made.stages] == ["negatives", "main", "finish"]
+    assert skipped(made) == ["negatives", "main"]
+    inputs = json.loads((folder_of(made, "finish") / "stage.json").read_text("utf-8"))["inputs"]
+    assert inputs["model"] == made.stages[1].digest
+
+
 def test_held_out_questions_are_asked_among_all_passages(reranked: tuple[Path, RerankMade], whole: Whole) -> None:
     stage = whole.made.stages["passages"]
     rest, held = read_passages(stage), read_passages(stage, "held")
@@ -299,15 +332,17 @@ def test_a_change_repeats_what_depends_on_it(
     assert tuple(name for name in RERANK_STAGES if name not in skipped(made)) == repeated
 
 
-def test_another_bi_encoder_is_another_reranker(
-    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path
+@pytest.mark.parametrize(("stage", "repeated"), [("multi", RERANK_STAGES), ("final", ())])
+def test_another_first_whole_model_is_another_reranker(
+    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path, stage: str, repeated: tuple[str, ...]
 ) -> None:
-    """What is missing of the bi-encoder's run is made first."""
+    """Negatives come from `multi`: both models can be trained at the same time. What is missing of its run is made."""
     shutil.copytree(reranked[0], tmp_path / "run")
     shutil.copytree(whole.folder, tmp_path / "bi")
-    changed = options(tmp_path / "bi", whole.tiny, whole.data, plan=bi_plan(final=Schedule(3, 1e-3)))
+    plan = bi_plan(**{stage: Schedule(3, 1e-3)})
+    changed = options(tmp_path / "bi", whole.tiny, whole.data, plan=plan)
     made = rerank(tmp_path / "run", changed)
-    assert "negatives" not in skipped(made)
+    assert tuple(name for name in RERANK_STAGES if name not in skipped(made)) == repeated
     bi = make(tmp_path / "bi", whole.tiny, whole.data, plan=changed.plan)
     assert tuple(skipped(bi)) == BI_STAGES
 

@@ -30,6 +30,14 @@ def test_shares_of_a_stage_are_one_in_all(plan: object) -> None:
         assert isinstance(getattr(plan, name.removesuffix("_parts")), Schedule), "every stage has its schedule"
 
 
+def test_ways_back_may_be_none_and_are_shorter_in_the_end() -> None:
+    plan = BiPlan()
+    for shares in (plan.settled_shares, plan.merged_shares):
+        assert shares[0] == 0
+        assert list(shares) == sorted(set(shares))
+    assert 0 < plan.merged_shares[-1] < plan.settled_shares[-1] < 1
+
+
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.01, 0.0001])
 @pytest.mark.parametrize("plan", PLANS, ids=["bi", "rerank"])
 def test_every_schedule_gives_settings(plan: object, share: float) -> None:
@@ -64,12 +72,12 @@ def test_a_hundredth() -> None:
     assert small.tuned.steps == 10
     assert small.warm_up.steps == 0, "a stage that is left out stays so"
     assert small.rows == 0.01
-    assert (small.vocabulary, small.passages, small.foreign) == (2_000, 900, 600)
+    assert (small.vocabulary, small.passages, small.foreign, small.definitions) == (2_000, 900, 400, 1_200)
     assert (small.larger_pieces, small.larger_nli.steps, small.larger_sts.steps) == (140, 15, 15)
-    assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (150, 400)
+    assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (180, 400)
     assert small.held_questions == 100, "fewer calibrate nothing"
     assert (RerankPlan().everyday, scaled(RerankPlan(), 0.01).everyday) == (20, 0)
-    assert small.multi_parts["translations"] == Part(0.18, 26)
+    assert small.multi_parts["translations"] == Part(0.16, 26)
     assert small.multi_parts["questions"].batch_size == 6
     assert small.selection_rows == plan.selection_rows
     assert scaled(RerankPlan(), 0.01).main_parts["passages"].batch_size == 4
@@ -84,6 +92,7 @@ def test_a_share_makes_nothing_larger_and_keeps_what_it_is(share: float) -> None
         passages=40,
         held_questions=7,
         foreign=9,
+        definitions=11,
         distil=Schedule(2, 1e-3),
         final=Schedule(1, 1e-3),
         tuned_parts={"nli": Part(0.5, 2), "sts": Part(0.5, 3)},

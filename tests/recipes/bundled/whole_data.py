@@ -1,8 +1,8 @@
 """A folder with every set that the making reads, in the layout of the public ones, in sentences of our own.
 
 English and Korean say the same, word group by word group. What an evaluation set holds, no training set holds, but for
-one planted sentence of each: plain Korean sets, translations and question pairs hold it too, in other case and
-punctuation, and it must not be learned from.
+one planted sentence of each: plain Korean sets, translations, question pairs and the dictionary hold it too, in other
+case and punctuation, and it must not be learned from.
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ DOES = [
     ("waits for rain", "비를 기다린다"),
 ]
 FORBIDDEN = [("never learn this", "이것은 배우지 마라"), ("nor this one", "이것도 배우지 마라")]  # xnli-dev, wikiqa
+DICTIONARY = {
+    "noun": [
+        (("fever", "high temperature"), 'a body that is too warm; "she stayed in bed with a fever"'),
+        (("noodle",), "a long thin strip of dough that is boiled"),
+        (("guitar",), "an instrument with six strings"),
+    ],
+    "verb": [(("wait", "hold on"), "stay in one place until something happens")],
+    "adj": [(("galore(ip)",), "in great numbers"), (("warm",), "rather hot")],
+    "adv": [(("slowly", "at a snail's pace"), "without speed")],
+}
 PLANTED = [one for one in EVALUATED if one[0] != "nsmc"]  # whose test part is drawn
 SOURCES = {"tatoeba": 20, "news-park": 12, "python-docs": 16, "talks": 30}  # and korsts-train
 NLI = ("entailment", "neutral", "contradiction")
@@ -88,6 +98,7 @@ def data_folder(folder: Path) -> Path:
     _sts(folder)
     _nli(folder)
     _korean(folder)
+    _dictionary(folder)
     rows = [(en, ko, "korsts-train") for en, ko in zip(english(0, 24), korean(0, 24), strict=True)]
     first = 24
     for source, count in SOURCES.items():
@@ -171,6 +182,20 @@ def _nli(folder: Path) -> None:
         rows = _judged(english(first, first + 8), english(first + 20, first + 28))
         asked = [(ask.format(a, b), NLI[label], "mnli") for a, b, label in rows]
         table(folder / f"mnli-en/mnli_{name}.csv", [("Question", "Answer", "Origin"), *asked])
+
+
+def _dictionary(folder: Path) -> None:
+    """As WordNet writes it: the licence first, then an entry a line; the number of words is hexadecimal."""
+    hidden = []
+    for place, (name, split) in enumerate(PLANTED):  # as a word or as what it means
+        both = [disguised(planted(name, split)), f"{name} {split} 옆에 있던 낱말"]
+        hidden.append(((both[place % 2],), both[1 - place % 2]))
+    for kind, entries in DICTIONARY.items():
+        lines = ["  1 Here would be a licence.  "]
+        for number, (words, meaning) in enumerate([*entries, *(hidden if kind == "noun" else ())]):
+            told = " ".join(f"{word.replace(' ', '_')} 0" for word in words)
+            lines.append(f"{number:08} 03 {kind[0]} {len(words):02x} {told} 001 @ 00000000 n 0000 | {meaning}  ")
+        put(folder / f"wordnet/data.{kind}", lines)
 
 
 def _korean(folder: Path) -> None:

@@ -82,6 +82,7 @@ def bi_plan(**changes: object) -> BiPlan:
         cosine_weight=0.01,  # cross-encoders that learned so little hardly differ from pair to pair
         passages=120,
         foreign=40,
+        definitions=5,  # of the seven entries that may be learned from
         held_questions=30,
         pool_neighbours=2,
     )
@@ -95,6 +96,7 @@ def rerank_plan(**changes: object) -> RerankPlan:
         train_length=64,
         negatives=3,
         everyday=0,
+        mains=2,
         main=Schedule(20, 3e-3, head_rate=3e-3),
         relevance=50,
         main_parts={

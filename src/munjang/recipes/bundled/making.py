@@ -86,12 +86,12 @@ class _Making:
         taught = Taught(second, teaching.targets(tuned, passages), passages)
         warm = teaching.warm_up(student) if self.plan.warm_up.steps else student
         distil = teaching.distil(warm, taught)
-        settled = self.merged("settled", student, distil, cost=self.plan.settled_cost)
+        settled = self.merged("settled", student, distil, self.plan.settled_shares, cost=self.plan.settled_cost)
         multi = self.together("multi", settled, taught)
         silver = self.labelling.run(multi, settled, second)
         finals = [self.final(number, settled, taught, silver) for number in range(1, self.plan.finals + 1)]
         mean = self.shop.mean(finals, lambda folder: self.shop.bi(folder, self.plan.max_length))
-        merged = self.merged("merged", student, mean, cost=self.plan.merged_cost)
+        merged = self.merged("merged", student, mean, self.plan.merged_shares, cost=self.plan.merged_cost)
         return self.finish(merged, calibrating)
 
     def final(self, number: int, settled: Done, taught: Taught, silver: tuple[Done, Done]) -> Done:
@@ -137,7 +137,7 @@ class _Making:
         schedule = plan.final if silver else plan.multi
         return shop.trained(name, lambda: shop.bi(begun, length), tasks, schedule=schedule, inputs=inputs)
 
-    def merged(self, name: str, student: Done, final: Done, *, cost: float) -> Done:
+    def merged(self, name: str, student: Done, final: Done, shares: tuple[float, ...], *, cost: float) -> Done:
         """Part of the way back to what the student began as; Korean embeddings, guesses there, stay.
 
         cost: what the selection sets' mean may lose by it.
@@ -148,7 +148,7 @@ class _Making:
             begun, trained = (shop.bi(one, plan.max_length) for one in (student, final))
             chooses = Selection(shop.selection)
             found, scores = furthest(
-                plan.merged_shares,
+                shares,
                 lambda share: chooses(merge(begun, trained, share, korean=False)).value,
                 cost,
             )
@@ -156,7 +156,7 @@ class _Making:
             return Made(["model"], {"share": found, "scores": {str(share): value for share, value in scores.items()}})
 
         inputs: dict[str, object] = {"begun": student.digest, "trained": final.digest, "length": plan.max_length}
-        inputs |= {"shares": plan.merged_shares, "cost": cost}
+        inputs |= {"shares": shares, "cost": cost}
         inputs |= {"selection": [data_hash(one) for one in shop.selection]}
         return shop.stages.run(name, inputs, make)
 
@@ -164,7 +164,8 @@ class _Making:
         """The model at its full length, with its thresholds, as float32 and as int8."""
 
         def make(folder: Path) -> Made:
-            model = self.shop.bi(final, self.plan.max_length)
+            trained = self.shop.bi(final, self.plan.max_length)
+            model = BiEncoder(replace(trained.parts, leftover={}), device=trained.device)  # no pooler
             model.save(folder / "model", dtype="int8")
             # Measured with the weights as they are saved, whole numbers; saved again, they stay the same.
             whole = BiEncoder.load(folder / "model", device=self.shop.device)

@@ -1,10 +1,10 @@
 """The public sets -> what the bundled models learn from, and what chooses them.
 
 Only splits whose terms allow training go in (`load_dataset` marks them, and the two sources of the translations that do
-not are left out by the set `parallel`). From plain text, translations and question pairs every sentence is removed that
-stands in an evaluation set of `EVALUATED`. The official training splits of STS and NLI stay as they are, and so do
-sentences of STS12-16, of which STSb train is a selection, and of ParaKQC, of which KLUE-STS train is one: how many rows
-of an evaluation set share a sentence with training text is counted in the model's card (`overlap`).
+not are left out by the set `parallel`). From plain text, translations, question pairs and the dictionary every text is
+removed that stands in an evaluation set of `EVALUATED`. The official training splits of STS and NLI stay as they are,
+and so do sentences of STS12-16, of which STSb train is a selection, and of ParaKQC, of which KLUE-STS train is one: how
+many rows of an evaluation set share a sentence with training text is counted in the model's card (`overlap`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from munjang.recipes.distilling.sources import Taken, read_sources
 from munjang.recipes.options import SetOptions
 
 NLI_EN = (("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev"))
-# Whose sentences are taken out of plain text, translations and question pairs.
+# Whose sentences are taken out of plain text, translations, question pairs and the dictionary.
 EVALUATED = (
     ("korsts", "dev"),
     ("korsts", "test"),
@@ -63,6 +63,7 @@ class Material:
     nli: Mapping[str, Examples]  # labelled, by language
     sts: Mapping[str, Examples]  # scored; 'korsts-stsb' crosses the languages
     questions: Examples  # pairs of questions that ask the same
+    dictionary: Examples  # pairs: English words, what they mean
     selection: tuple[Examples, ...]  # scored: these choose
     evaluation: tuple[Examples, ...]  # scored: their pairs are never silver ones; nothing else is taken of them
     removed: int  # plain sentences that an evaluation set has too
@@ -163,6 +164,7 @@ def read_material(data: Path, plan: BiPlan, *, seed: int = 0) -> Material:
         nli={"ko": replace(nli_ko, name="nli-ko"), "en": nli_en},
         sts=sts,
         questions=_same_questions(questions),
+        dictionary=_some(_unknown(read("wordnet"), known), plan),
         selection=(
             load_dataset("korsts", "dev", data),
             replace(slice_, name="KLUE-STS slice"),

@@ -35,6 +35,7 @@ _USED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "snli": (("dev", "test"), {"en": "labelled pairs", "ko": "라벨이 붙은 쌍"}),
     "mnli": (("train", "dev"), {"en": "labelled pairs", "ko": "라벨이 붙은 쌍"}),
     "question-pair": (("train",), {"en": "questions that ask the same", "ko": "같은 것을 묻는 질문"}),
+    "wordnet": (("train",), {"en": "words and their meanings", "ko": "낱말과 그 뜻"}),
     "ynat": (("train",), {"en": "plain sentences", "ko": "일반 문장"}),
     "chatbot": (("train",), {"en": "plain sentences", "ko": "일반 문장"}),
     "nsmc-reviews": (("train",), {"en": "plain sentences, a part of them", "ko": "일반 문장(일부)"}),

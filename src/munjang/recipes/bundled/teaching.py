@@ -23,6 +23,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
 from munjang.errors import ModelError
 from munjang.inputs import Progress
+from munjang.recipes.bundled.definitions import definition_texts
 from munjang.recipes.bundled.foreign_words import foreign_texts, whole_words
 from munjang.recipes.bundled.material import Material
 from munjang.recipes.bundled.passages import Questions, Unit, joined, make_questions
@@ -71,7 +72,10 @@ class Teaching:
                 f"expected an English teacher whose vocabulary has whole words, got none in {options.teacher}: give "
                 "the folder of all-MiniLM-L6-v2"
             )
-        self.foreign = foreign_texts(frames, words, count=plan.foreign, seed=options.seed)
+        self.rare = [
+            *foreign_texts(frames, words, count=plan.foreign, seed=options.seed),
+            *definition_texts(material.dictionary, count=plan.definitions, seed=options.seed),
+        ]
         self.hashes: Mapping[str, object] = {
             "translations": data_hash(material.translations),
             "plain": hash_texts(material.plain),
@@ -91,6 +95,7 @@ class Teaching:
         vocabulary = VocabularyPlan(plan.vocabulary, old_share=plan.old_share, embeddings="guide", hangul=plan.hangul)
         english, korean = self.material.translations.columns.values()
         texts = [*english, *korean, *self.material.plain, *self.material.nli["en"].texts()]
+        texts += self.material.dictionary.texts()  # what it says of medicine decides which English pieces stay
 
         def make(folder: Path) -> Made:
             return self.save_student(options.teacher, vocabulary, texts, folder)
@@ -171,7 +176,7 @@ class Teaching:
             return BiEncoder.load(self.options.teacher, device=shop.device, max_length=plan.max_length)
 
         def tasks() -> list[Task]:
-            texts = [*(english for english, _ in read_passages(passages).twins()), *self.foreign]
+            texts = [*(english for english, _ in read_passages(passages).twins()), *self.rare]
             kept = Examples("kept", "taught", {"text": texts}, begin().encode(texts, normalize=True))
             return [
                 task(material.triplets("en", shop.seed), objectives.Ranking(), parts["nli"]),
@@ -180,7 +185,7 @@ class Teaching:
             ]
 
         inputs = self.of("nli", "sts") | {"teacher": self.teacher_print, "passages": passages.digest}
-        inputs |= {"foreign": hash_texts(self.foreign)}
+        inputs |= {"rare": hash_texts(self.rare)}
         inputs |= {"parts": described(parts), "length": plan.max_length, "losses": [plan.cosine, plan.relational]}
         english = replace(shop, selection=shop.selection[-1:])  # it reads no Korean
         return english.trained("tuned", begin, tasks, schedule=plan.tuned, inputs=inputs)
@@ -194,13 +199,13 @@ class Teaching:
                 for name, texts in (
                     ("translations", self._translations[0]),
                     ("long", long),
-                    ("foreign", self.foreign),
+                    ("rare", self.rare),
                 )
             }
             return Made(save_arrays(folder, **found), {name: len(vectors) for name, vectors in found.items()})
 
         inputs = self.of("translations") | {"tuned": tuned.digest, "passages": passages.digest}
-        inputs |= {"foreign": hash_texts(self.foreign)}
+        inputs |= {"rare": hash_texts(self.rare)}
         return self.shop.stages.run("targets", {**inputs, "length": self.plan.max_length}, make)
 
     # --- the student learns ------------------------------------------------------------------------------------------
@@ -287,7 +292,7 @@ class Teaching:
 
     def words(self, taught: Taught) -> Examples:
         """Texts with words that nothing else has, and the English teacher's vectors."""
-        return Examples("words", "taught", {"text": self.foreign}, load_array(taught.targets, "foreign"))
+        return Examples("words", "taught", {"text": self.rare}, load_array(taught.targets, "rare"))
 
     def long_objective(self) -> objectives.Distil:
         plan = self.plan
