@@ -211,7 +211,7 @@ def test_it_learns_from_questions_that_are_not_held_out(reranked: tuple[Path, Re
     assert main["silver"]["data"] == silver["data"], "what the bi-encoder learned from"
 
 
-def test_wrong_passages_are_near_by_the_first_whole_model(
+def test_wrong_passages_are_near_by_the_last_training(
     reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -230,9 +230,9 @@ def test_wrong_passages_are_near_by_the_first_whole_model(
         for name in ("multi", "final", "merged")
     }
     assert len(set(models.values())) == 3
-    assert seen == [models["multi"]] * 2, "for questions to learn from and for those held out"
+    assert seen == [models["final"]] * 2, "for questions to learn from and for those held out"
     inputs = json.loads((folder_of(made, "negatives") / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["model"] == whole.made.stages["multi"].digest
+    assert inputs["model"] == whole.made.stages["final"].digest
 
 
 def test_of_one_training_there_is_no_mean(reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path) -> None:
@@ -332,17 +332,15 @@ def test_a_change_repeats_what_depends_on_it(
     assert tuple(name for name in RERANK_STAGES if name not in skipped(made)) == repeated
 
 
-@pytest.mark.parametrize(("stage", "repeated"), [("multi", RERANK_STAGES), ("final", ())])
-def test_another_first_whole_model_is_another_reranker(
-    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path, stage: str, repeated: tuple[str, ...]
+def test_another_bi_encoder_is_another_reranker(
+    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path
 ) -> None:
-    """Negatives come from `multi`: both models can be trained at the same time. What is missing of its run is made."""
+    """What is missing of the bi-encoder's run is made first."""
     shutil.copytree(reranked[0], tmp_path / "run")
     shutil.copytree(whole.folder, tmp_path / "bi")
-    plan = bi_plan(**{stage: Schedule(3, 1e-3)})
-    changed = options(tmp_path / "bi", whole.tiny, whole.data, plan=plan)
+    changed = options(tmp_path / "bi", whole.tiny, whole.data, plan=bi_plan(final=Schedule(3, 1e-3)))
     made = rerank(tmp_path / "run", changed)
-    assert tuple(name for name in RERANK_STAGES if name not in skipped(made)) == repeated
+    assert "negatives" not in skipped(made)
     bi = make(tmp_path / "bi", whole.tiny, whole.data, plan=changed.plan)
     assert tuple(skipped(bi)) == BI_STAGES
 

@@ -186,8 +186,8 @@ class RerankPlan:
     everyday: int = 20  # candidates of each everyday question, which calibrate; 0: questions held out do
     relevance: int = 40_000  # lists that a larger English model grades, where there is one
     relevance_temperature: float = 0.05  # of its cosines: the softmax over a list is to be sharp
-    mains: int = 1  # as `BiPlan.finals`
-    main: Schedule = Schedule(18_000, 1e-4, head_rate=2e-4)
+    mains: int = 2  # as `BiPlan.finals`
+    main: Schedule = Schedule(15_000, 1e-4, head_rate=2e-4)
     main_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "silver": Part(0.48, 128),
