@@ -236,6 +236,7 @@ def test_a_part_of_the_page(tmp_path: Path) -> None:
 # --- from end to end -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--device", "cpu", "--body", "tiny", "--steps", "4", "--repeats", "2", "--batch-size", "16"]
     arguments += ["--max-length", "32", "--epochs", "0.2", "--seeds", "0,1"]

@@ -179,7 +179,8 @@ def as_unbroken(server: ForkServerContext, tmp_path: Path, job: Job) -> None:
     assert losses(tmp_path / "run") == losses(plain)
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_killed_and_started_again(server: ForkServerContext, tmp_path: Path, launcher: str) -> None:
     job = Job(str(tmp_path / "run"), ("ranking",), LONG | {"dropout": 0.1}, evaluate=True, out=str(tmp_path / "run"))
     port = str(free_port())

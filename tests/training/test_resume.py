@@ -67,19 +67,19 @@ def equal_runs(a: Path, b: Path) -> None:
     assert [record["step"] for record in other if "evaluation" in record] == [*range(5, STEPS, 5), STEPS]
 
 
-def killed_until_done(server: ForkServerContext, folder: Path, *, slow: float, seed: int) -> list[int]:
+def killed_until_done(server: ForkServerContext, folder: Path, *, slow: float, seed: int, kills: int = 12) -> list[int]:
     """Kill at random moments; the checkpoints that were there each time."""
     moments = np.random.default_rng(seed)
     seen: list[int] = []
     for attempt in range(40):
-        process = server.Process(target=run_alone, args=(job(folder, slow=slow if attempt < 12 else 0.0),))
+        process = server.Process(target=run_alone, args=(job(folder, slow=slow if attempt < kills else 0.0),))
         process.start()
         log = folder / "log.jsonl"
         before = len(story(folder))
         while process.is_alive() and len(story(folder)) <= before:
             time.sleep(0.01)
         assert log.is_file()
-        process.join(float(moments.uniform(0, 25 * slow)) if attempt < 12 else 60)
+        process.join(float(moments.uniform(0, 25 * slow)) if attempt < kills else 60)
         if process.exitcode is None:
             process.kill()
             process.join()
@@ -93,7 +93,7 @@ def killed_until_done(server: ForkServerContext, folder: Path, *, slow: float, s
 
 def test_killed_again_and_again(server: ForkServerContext, unbroken: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    seen = killed_until_done(server, folder, slow=0.03, seed=1)
+    seen = killed_until_done(server, folder, slow=0.03, seed=1, kills=5)
     assert len(seen) >= 3, "the run was killed too seldom for this to say anything"
     assert seen == sorted(seen)
     equal_runs(unbroken, folder)

@@ -83,6 +83,7 @@ FILES = ("model/model.safetensors", "silver.tsv", "vectors.npy", "left.npy", "ri
          "compared.npz")  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no kill -9")
 def test_killed_in_every_stage(tiny: Path, tmp_path: Path) -> None:
     model = lively(tiny, tmp_path)

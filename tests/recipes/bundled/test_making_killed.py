@@ -58,6 +58,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_a_making_that_was_killed_ends_as_an_unbroken_one(whole: Whole, tmp_path: Path) -> None:
     for name in ("targets", "multi", "finish"):  # each as far as it was before that stage
         shutil.copytree(whole.folder, tmp_path / name)

@@ -132,6 +132,7 @@ def test_a_run_that_was_killed_anywhere_ends_as_an_unbroken_one(tiny: Path, tmp_
             assert result.facts["teacher"]["teachers"][0]["known"] == 32, "two blocks of sixteen texts were there"
 
 
+@pytest.mark.slow
 def test_the_same_where_a_cross_encoder_teaches(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "PAIRS", 16)  # which cross_run sets: put back afterwards
     teacher = reranker(tiny, tmp_path)
