@@ -29,6 +29,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
 
 
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that are loaded on the way compute in float32, also where this CPU multiplies bfloat16."""
+    monkeypatch.setattr("munjang.nn.device.cpu_has_bfloat16", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def minilm_path() -> Path:
     """all-MiniLM-L6-v2, from the package registry."""

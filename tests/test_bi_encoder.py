@@ -409,6 +409,7 @@ def test_averaged_word_vectors_are_a_baseline(tmp_path: Path) -> None:
     assert np.allclose(theirs.encode(["Cat dog", "", "cat cat dog"]), vectors[[0, 2, 4]], atol=1e-6)
 
 
+@pytest.mark.usefixtures("exact")
 def test_other_encoders_go_through_transformers(tmp_path: Path, minilm_path: Path) -> None:
     import transformers
 

@@ -65,8 +65,14 @@ def _commands(page: str) -> list[str]:
     return [re.sub(r"\s+", " ", line) for line in plain if line]
 
 
+# The Korean pages have the same code (`test_twins_have_the_same_parts`) with other texts in it.
+_TIMED = [
+    pytest.param(one, marks=pytest.mark.slow) if one.startswith("docs/") and ".ko." in one else one for one in PAGES
+]
+
+
 @pytest.mark.usefixtures("hub")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", _TIMED)
 def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snippets = _blocks(page, "python")
     assert snippets

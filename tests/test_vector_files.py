@@ -227,7 +227,9 @@ drive(Path(sys.argv[1]), 3000, 3)
 """
 
 
-@every_format
+@pytest.mark.parametrize(
+    "suffix", [".npy", *(pytest.param(one, marks=pytest.mark.slow) for one in (".jsonl", ".parquet"))]
+)
 def test_kill_nine_at_random_moments(tmp_path: Path, suffix: str) -> None:
     path, chance = tmp_path / f"out{suffix}", random.Random(suffix)
     kills = 0

@@ -189,6 +189,7 @@ def test_both_sides_give_the_same_vectors_of_a_random_body(tiny_path: Path) -> N
     assert timing.lowest_cosine(theirs, ours) > 0.99999
 
 
+@pytest.mark.slow
 def test_the_table_of_a_gpu(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of sentence-transformers are tried, and the best one takes its turns; here with CPUs in disguise."""
     monkeypatch.setattr(timing, "PAUSE", 0)
@@ -227,6 +228,7 @@ def test_a_failed_probe_says_why() -> None:
         children.probe("import", "no_such_package")
 
 
+@pytest.mark.slow
 def test_from_end_to_end(tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.txt").write_text("하나 둘\nthree four five\n", encoding="utf-8")
     arguments = ["--quick", "--device", "cpu", "--model", str(tiny_path), "--corpora", "own", "--parts", "speed,busy"]

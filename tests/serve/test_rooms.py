@@ -167,6 +167,7 @@ def test_a_model_has_one_room_under_a_name(rooms: Rooms) -> None:
         rooms.add_reranker("score", cross_encoder(labels=2))
 
 
+@pytest.mark.usefixtures("exact")
 def test_opening_reads_folders_and_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     bi_encoder().save(tmp_path / "bi")
     cross_encoder().save(tmp_path / "cross")

@@ -39,6 +39,7 @@ def held(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
 EXPECTED = {row["id"]: (row["text"], {"year": row["year"]}) for row in [*rows(40, "a"), *rows(30, "b")]}
 
 
+@pytest.mark.usefixtures("exact")
 def test_rows_become_documents_with_the_vectors_that_the_index_would_make(
     jobs: Any, shards: Path, index: Path, tmp_path: Path, model: BiEncoder
 ) -> None:

@@ -34,6 +34,7 @@ def shards(tmp_path: Path) -> Path:
 NAMES = ["a.jsonl.parquet", "b.parquet", "empty.jsonl.parquet", "하위 폴더/문장 모음 1.jsonl.gz.parquet"]
 
 
+@pytest.mark.usefixtures("exact")
 def test_every_shard_becomes_a_file_of_its_vectors(jobs: Any, shards: Path, tmp_path: Path, model: BiEncoder) -> None:
     import pyarrow.parquet as pq
 
@@ -55,6 +56,7 @@ def test_every_shard_becomes_a_file_of_its_vectors(jobs: Any, shards: Path, tmp_
 
 
 @pytest.mark.parametrize("format", ["npy", "jsonl"])
+@pytest.mark.usefixtures("exact")
 def test_other_formats(jobs: Any, shards: Path, tmp_path: Path, model: BiEncoder, format: str) -> None:
     jobs.run(shards, tmp_path / "out", format=format, normalize=True)
     name = "a.jsonl" if format == "jsonl" else "a.jsonl.npy"

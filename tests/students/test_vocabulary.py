@@ -87,6 +87,7 @@ def test_sentence_transformers_reads_the_same_ids_and_vectors(case: str, options
     np.testing.assert_allclose(theirs(folder, texts), vectors(student.parts, texts), atol=2e-6)
 
 
+@pytest.mark.usefixtures("exact")
 def test_old_files_and_settings_do_not_come_along(tmp_path: Path) -> None:
     """A folder as BERT's are: vocab.txt beside tokenizer.json, and a class that would lower-case on its own."""
     folder = tmp_path / "old"

@@ -126,6 +126,7 @@ def test_cut_texts_are_reported(fitted: Classifier) -> None:
 
 
 @pytest.mark.parametrize("head", ["logistic", "prototype"])
+@pytest.mark.usefixtures("exact")
 def test_sets_of_labels(model: BiEncoder, head: str, tmp_path: Path, saved_model: Path) -> None:
     model = BiEncoder.load(saved_model, device="cpu", dtype="float32")
     truth = sets_of(TEXTS)
@@ -265,6 +266,7 @@ def test_pairs_of_sets_score_what_both_have() -> None:
         assert score == pytest.approx((one & other).sum() / union if union else 0)
 
 
+@pytest.mark.usefixtures("exact")
 def test_fine_tuning_moves_a_copy_and_helps(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = bi()
@@ -307,6 +309,7 @@ def test_fine_tuning_without_calibration_or_with_too_few_rows(model: BiEncoder) 
 
 
 @pytest.mark.parametrize("head", ["logistic", "prototype"])
+@pytest.mark.usefixtures("exact")
 def test_saved_and_loaded_it_says_the_same(saved_model: Path, tmp_path: Path, head: str) -> None:
     model = BiEncoder.load(saved_model, device="cpu", dtype="float32")
     classifier = Classifier.fit(TEXTS[FEW], LABELS[FEW], model, head=head)  # type: ignore[arg-type]

@@ -149,7 +149,8 @@ LAUNCHERS = {
 }
 
 
-@pytest.mark.parametrize("launcher", ["accelerate", pytest.param("torchrun", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["accelerate", "torchrun"])
 def test_launched(tmp_path: Path, launcher: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(LAUNCHED.format(tests=str(Path(__file__).parents[1])), encoding="utf-8")

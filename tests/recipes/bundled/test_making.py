@@ -376,9 +376,9 @@ def test_the_same_call_again_does_nothing(whole: Whole) -> None:
         ({"multi": Schedule(3, 1e-3)}, LATE),
         pytest.param({"passages": 60}, ("passages", "tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
         pytest.param({"held_questions": 20}, ("passages", "tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
-        ({"foreign": 30}, ("tuned", "targets", *FROM_DISTIL)),
+        pytest.param({"foreign": 30}, ("tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
         pytest.param({"definitions": 3}, ("tuned", "targets", *FROM_DISTIL), marks=pytest.mark.slow),
-        ({"settled_shares": (0.33,)}, FROM_DISTIL[1:]),
+        pytest.param({"settled_shares": (0.33,)}, FROM_DISTIL[1:], marks=pytest.mark.slow),
         ({"merged_shares": (0.33,)}, ("merged", "finish")),
         pytest.param({"distil": Schedule(3, 1e-3)}, FROM_DISTIL, marks=pytest.mark.slow),
         ({"cosine_weight": 0.9}, ("labels", *LAST)),
@@ -409,6 +409,7 @@ def test_another_length_repeats_what_reads_at_it(whole: Whole, tmp_path: Path) -
     assert set(skipped(shorter)) >= {"student", "second", "passages", "tuned", "targets", "distil", "multi"}
 
 
+@pytest.mark.slow
 def test_another_second_teacher_repeats_everything(whole: Whole, tmp_path: Path) -> None:
     shutil.copytree(whole.folder, tmp_path / "run")
     made = make(tmp_path / "run", whole.tiny, whole.data, second=Second(1))

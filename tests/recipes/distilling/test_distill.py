@@ -159,6 +159,7 @@ def test_other_widths_by_relations_and_by_a_projection(tiny: Path, tmp_path: Pat
     assert one.teacher is not None, "a teacher that is no model of ours is measured too"
 
 
+@pytest.mark.usefixtures("exact")
 def test_two_teachers_of_different_widths_and_half_precision(tiny: Path, load: Load, tmp_path: Path) -> None:
     second = Table(7)
     teachers = [Teacher(tiny, mse=1.0, contrastive=0.2), Teacher(second, relational=0.3)]
