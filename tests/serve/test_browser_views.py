@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from serve.browsing import chromium, eventually, tab
 from serve.fake_service import FakeService
@@ -273,6 +273,30 @@ def test_files_that_cannot_be_added_say_why(page: Page, service: FakeService) ->
     page.locator("#files").set_input_files([{"name": "slow.txt", "mimeType": "text/plain", "buffer": b"one\ntwo"}])
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("stopped; nothing was added")).to_be_visible()
+
+
+def test_a_file_that_comes_before_the_index_is_known_waits_for_it(
+    browser: Browser, stage: tuple[FakeService, str], service: FakeService
+) -> None:
+    first: list[Route] = []
+    sent: list[str] = []
+
+    def hold(route: Route) -> None:
+        if first:
+            route.continue_()
+        else:
+            first.append(route)
+
+    with tab(browser, stage[1]) as page:
+        page.route("**/indexes", hold)
+        page.on("request", lambda one: sent.append(one.url) if one.method == "POST" else None)
+        page.goto("/#add")
+        eventually(page, lambda: len(first) > 0)
+        file = {"name": "early.txt", "mimeType": "text/plain", "buffer": "한 줄\nanother".encode()}
+        page.locator("#files").set_input_files([file])
+        first[0].continue_()
+        expect(page.locator('.upload[data-state="done"]')).to_contain_text("2 added")
+    assert sent == [f"{stage[1]}/documents/{service.names[0]}/file"]
 
 
 def test_korean_and_english(browser: Browser, stage: tuple[FakeService, str], service: FakeService) -> None:

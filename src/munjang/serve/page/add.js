@@ -7,13 +7,15 @@ import { note, showError } from "./notes.js";
 import { currentIndex, state, tell } from "./state.js";
 
 const TAKEN = /\.(csv|tsv|jsonl|txt|md|markdown)$/i;
-let queue = Promise.resolve(); // an index has one writer
+let beginQueue;
+let queue = new Promise((resolve) => (beginQueue = resolve)); // an index has one writer; files may come before it is known
 
 /** What the files go into. */
 export function drawAdd() {
   const index = currentIndex();
   byId("drop").hidden = !index;
   if (!index) return fill(byId("add-index"), note(t("no_index"), t("no_index_text")));
+  beginQueue();
   const counts = t("add_now", { documents: number(index.documents), passages: number(index.passages) });
   const readOnly = state.info.may_write === false ? note(t("error_forbidden"), t("error_forbidden_text"), { tone: "warn" }) : null;
   return fill(byId("add-index"), el("h2", { text: t("add_to", { index: index.name }) }), el("p", { class: "hint", text: counts }), readOnly);
