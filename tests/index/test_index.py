@@ -365,6 +365,7 @@ def test_another_model_is_refused(tmp_path: Path, model: BiEncoder) -> None:
         _ = Index.open(tmp_path / "index").model
 
 
+@pytest.mark.usefixtures("exact")
 def test_the_model_is_found_again(tmp_path: Path, model: BiEncoder) -> None:
     model.save(tmp_path / "model")
     saved = BiEncoder.load(tmp_path / "model", device="cpu", dtype="float32")
