@@ -65,7 +65,7 @@ def _commands(page: str) -> list[str]:
     return [re.sub(r"\s+", " ", line) for line in plain if line]
 
 
-# The Korean pages have the same code (`test_twins_have_the_same_parts`) with other texts in it.
+# The Korean pages have as many blocks of code and the same commands (`test_twins_have_the_same_parts`).
 _TIMED = [
     pytest.param(one, marks=pytest.mark.slow) if one.startswith("docs/") and ".ko." in one else one for one in PAGES
 ]

@@ -1,8 +1,8 @@
 """Material to measure with: Korean and English texts of so many words, and vectors that crowd as real ones do.
 
 Everything follows from a seed. A model computes the same for any words, so that nobody's data is needed. How much a
-graph costs does depend on how its vectors lie: a walk among vectors that crowd around centres compares a quarter of
-those that it takes among news titles, and without any structure more than that. These are loose enough to take as many.
+graph costs does depend on how its vectors lie: a walk among vectors that crowd around centres compares far fewer
+than one among those of news titles, and without any structure more. These are loose enough to take as many.
 """
 
 from __future__ import annotations

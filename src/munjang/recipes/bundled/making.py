@@ -140,7 +140,7 @@ class _Making:
     def merged(self, name: str, student: Done, final: Done, shares: tuple[float, ...], *, cost: float) -> Done:
         """Part of the way back to what the student began as; Korean embeddings, guesses there, stay.
 
-        cost: what the selection sets' mean may lose by it.
+        shares: how far, to choose from. cost: what the selection sets' mean may lose by it.
         """
         plan, shop = self.plan, self.shop
 

@@ -63,7 +63,7 @@ class BiPlan:
 
     vocabulary: int = 31_500
     old_share: float = 0.52  # of the vocabulary: English pieces
-    hangul: Hangul = "letters"  # what Korean pieces are made of: syllables would take 4,000 places one by one
+    hangul: Hangul = "letters"  # what Korean pieces are made of: syllables would take a third of the places one by one
     max_length: int = 256  # of the finished model
     train_length: int = 128
     # Sources of translations that are taken more or less often than their rows say: half of them are software text.
