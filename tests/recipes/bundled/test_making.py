@@ -24,12 +24,12 @@ from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.definitions import definition_texts
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.foreign_words import foreign_texts, whole_words
-from munjang.recipes.bundled.labelling import Labelling, read_silver
+from munjang.recipes.bundled.labelling import Labelling
 from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.results import read_results
 from munjang.recipes.bundled.settings import BiPlan, Part, Schedule
-from munjang.recipes.bundled.silver import known_pairs
+from munjang.recipes.bundled.silver import known_pairs, read_silver
 from munjang.recipes.bundled.teaching import question_pairs, read_passages
 from munjang.training.run import data_hash
 from munjang.vectors import normalize

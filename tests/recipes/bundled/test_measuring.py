@@ -139,7 +139,12 @@ def test_everything_is_measured_kept_and_not_measured_again(
     said.clear()
     _measure(data, output, load, said)
     assert sum("known from an earlier run" in line for line in said) == 6
-    assert read_results(output)["tiny"].scores == tiny.scores
+    again = read_results(output)["tiny"].scores
+    assert list(again) == list(tiny.scores)
+    for name, wanted in tiny.scores.items():
+        assert (again[name].rows, again[name].notes) == (wanted.rows, wanted.notes), name
+        # Which texts are computed together differs from time to time, and with it the last bits of their vectors.
+        assert again[name].values == pytest.approx(wanted.values, abs=0.02), name
 
 
 def test_rows_that_were_trained_on_are_counted_and_left_out(

@@ -23,12 +23,12 @@ from munjang.recipes.bundled import reranker
 from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.everyday import everyday_lists, read_questions
 from munjang.recipes.bundled.facts import read_making
-from munjang.recipes.bundled.labelling import both_ways
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.passages import Questions, joined
 from munjang.recipes.bundled.reranker import RerankMade, find_negatives, first_of, ranked
 from munjang.recipes.bundled.results import read_results
 from munjang.recipes.bundled.settings import Schedule
+from munjang.recipes.bundled.silver import both_ways
 from munjang.recipes.bundled.teaching import read_passages
 from munjang.training.run import data_hash
 from munjang.types import Threshold

@@ -23,8 +23,12 @@ BI_STAGES = (
 )  # fmt: skip
 # With a larger English model: after `multi`, and after `pairs`.
 LARGER = ("larger-student", "larger-targets", "larger-distil", "larger-nli", "larger-sts")
-LABELLED = ("larger", "first")
-BEST = ("larger-silver", "larger-best", "best")  # and before `labels`
+LABELLED = ("larger-labels", "first")
+BEST = ("larger-silver", "larger-best", "larger-best-labels")  # and before `labels`
+# With a bilingual model: the same places.
+BILINGUAL = ("bilingual-nli", "bilingual-sts")
+BILINGUAL_LABELLED = ("bilingual-labels", "first")
+BILINGUAL_BEST = ("bilingual-silver", "bilingual-best", "bilingual-best-labels")
 RERANK_STAGES = ("negatives", "main", "main-2", "mean", "finish")
 GRADED_STAGES = ("negatives", "relevance", "main", "main-2", "mean", "finish")  # with a larger English model
 
@@ -74,6 +78,9 @@ def bi_plan(**changes: object) -> BiPlan:
         larger_nli=labeller,
         larger_sts=labeller,
         larger_silver=labeller,
+        bilingual_nli=labeller,
+        bilingual_sts=labeller,
+        bilingual_silver=labeller,
         labellers=2,
         labeller_nli=labeller,
         labeller_silver=labeller,

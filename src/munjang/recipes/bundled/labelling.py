@@ -1,10 +1,11 @@
 """Unlabelled sentences -> silver pairs, stage after stage: what both bundled models learn from most.
 
+    larger-*, bilingual-*   cross-encoders of larger models that were given: NLI, then STS
     pairs       neighbours among all sentences, with the first whole model's cosines
-    larger      the pairs, labelled by a larger cross-encoder (module `larger`; where a larger model was given)
-    first       the labels that the next ones learn from: its and the cosines'
+    ...-labels  the pairs, labelled by each larger cross-encoder
+    first       the labels that the next ones learn from: theirs and the cosines'
     labeller-*  cross-encoders of the student: NLI, then these pairs, then STS
-    best        the pairs, labelled by the larger cross-encoder that learned from them too
+    ...-best, -best-labels   the larger ones again: NLI, then these pairs, then STS; what they say then
     labels      the pairs again, labelled by all of them together
 
 A pair that is there in two languages is labelled in English, where models are better, and learned in both.
@@ -15,33 +16,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from munjang.cross_encoder import CrossEncoder
 from munjang.recipes.augmenting.blending import blended
-from munjang.recipes.bundled.larger import NLI, Larger
+from munjang.recipes.bundled.crosses import Crosses
+from munjang.recipes.bundled.larger import Larger
+from munjang.recipes.bundled.settings import Schedule
 from munjang.recipes.bundled.silver import (
     Labeller,
-    both_ways,
     known_pairs,
     neighbours_of,
     pairs_of,
-    read_silver,
     silver_pairs,
     without_known,
 )
 from munjang.recipes.bundled.stage_training import load_array, save_arrays
 from munjang.recipes.bundled.teaching import Teaching
 from munjang.recipes.stages import Done, Made
-from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
 from munjang.vectors import pairwise_similarity
 
 Float32 = npt.NDArray[np.float32]
 
-_LARGER = 2.0  # how many ordinary labellers the larger one counts for
+_LARGER = 2.0  # how many ordinary labellers a larger one counts for
+
+
+class _Larger(NamedTuple):
+    """A cross-encoder of a larger model, after NLI and after scores."""
+
+    stages: Crosses
+    nli: Done
+    sts: Done
+    silver: Schedule  # of the second round; no steps: there is none
+    again: Schedule
 
 
 class Labelling:
@@ -58,17 +68,34 @@ class Labelling:
 
         second: the second teacher's vectors, from which the larger model learns Korean.
         """
-        larger, best = self.larger, None
-        crosses = larger.run(second) if larger else None
+        plan, bilingual = self.plan, self.teaching.options.bilingual
+        larger: list[_Larger] = []
+        if self.larger:
+            schedules = plan.larger_nli, plan.larger_sts, plan.larger_silver
+            larger.append(self.cross("larger", self.larger.run(second), *schedules))
+        if bilingual is not None:
+            schedules = plan.bilingual_nli, plan.bilingual_sts, plan.bilingual_silver
+            larger.append(self.cross("bilingual", bilingual, *schedules))
         first = pairs = self.pairs(multi)
-        if larger and crosses:
-            first = self.first(pairs, larger.labels("larger", pairs, crosses.sts))
-        numbers = range(1, self.plan.labellers + 1)
-        labellers = [self.labeller(number, distil, (pairs, first)) for number in numbers]
-        if larger and crosses:
-            again = larger.sts("larger-best", larger.silver(crosses.nli, (pairs, first)))
-            best = larger.labels("best", pairs, again)
+        said = [one.stages.labels(f"{one.stages.name}-labels", pairs, one.sts) for one in larger]
+        if said:
+            first = self.first(pairs, said)
+        labellers = [self.labeller(number, distil, (pairs, first)) for number in range(1, plan.labellers + 1)]
+        best = [self.again(one, (pairs, first), before) for one, before in zip(larger, said, strict=True)]
         return pairs, self.labels(pairs, multi, labellers, best)
+
+    def cross(self, name: str, body: Done | str | Path, nli: Schedule, sts: Schedule, silver: Schedule) -> _Larger:
+        stages = Crosses(self.teaching, name, self.shop)
+        begun = stages.nli(body, nli)
+        return _Larger(stages, begun, stages.sts(begun, sts, labels=1), silver, sts)
+
+    def again(self, one: _Larger, silver: tuple[Done, Done], before: Done) -> Done:
+        """What a larger one says after a second round, which learns the first labels too; without it: before."""
+        if not one.silver.steps:
+            return before
+        learned = one.stages.silver(one.nli, silver, one.silver)
+        best = one.stages.sts(learned, one.again, last="best")
+        return one.stages.labels(f"{one.stages.name}-best-labels", silver[0], best)
 
     def pairs(self, multi: Done) -> Done:
         plan, material, pool = self.plan, self.material, self.material.pool()
@@ -90,50 +117,24 @@ class Labelling:
         inputs |= {"evaluation": [data_hash(one) for one in material.evaluation]}
         return self.shop.stages.run("pairs", inputs, make)
 
-    def first(self, pairs: Done, larger: Done) -> Done:
+    def first(self, pairs: Done, larger: Sequence[Done]) -> Done:
         weight = self.plan.cosine_weight
 
         def make(folder: Path) -> Made:
-            labels = together([], load_array(larger, "scores"), load_array(pairs, "labels"), weight)
+            labels = together([], [load_array(one, "scores") for one in larger], load_array(pairs, "labels"), weight)
             return Made(save_arrays(folder, labels=labels), {"pairs": len(labels)})
 
-        return self.shop.stages.run("first", {"pairs": pairs.digest, "larger": larger.digest, "cosine": weight}, make)
+        inputs = {"pairs": pairs.digest, "larger": [one.digest for one in larger], "cosine": weight}
+        return self.shop.stages.run("first", inputs, make)
 
     def labeller(self, number: int, distil: Done, silver: tuple[Done, Done]) -> Done:
         """One cross-encoder: NLI, then the first labels of many pairs, then those of people."""
-        plan, material, name = self.plan, self.material, f"labeller-{number}"
-        shop = replace(self.shop, seed=self.shop.seed + number)
-        size, length = plan.labeller_batch, plan.train_length
+        plan = self.plan
+        stages = Crosses(self.teaching, f"labeller-{number}", replace(self.shop, seed=self.shop.seed + number))
+        nli = stages.nli(distil, plan.labeller_nli)
+        return stages.sts(stages.silver(nli, silver, plan.labeller_silver), plan.labeller_sts)
 
-        def begin() -> CrossEncoder:
-            return CrossEncoder.from_body(shop.bi(distil, length), NLI, seed=shop.seed, device=shop.device)
-
-        nli = shop.trained(
-            f"{name}-nli",
-            begin,
-            lambda: [Task(one, objectives.CrossEntropy(), batch_size=size) for one in material.nli.values()],
-            schedule=plan.labeller_nli,
-            inputs={"body": distil.digest, "batch": size, "length": length, **self.teaching.of("nli")},
-            select=False,
-        )
-        seed = self.shop.seed  # of the languages that the pairs are read in: the same for every labeller
-        trained = shop.trained(
-            f"{name}-silver",
-            lambda: shop.cross(nli.folder / "model", length, labels=1),
-            lambda: [Task(read_silver(material, *silver, seed=seed), objectives.CrossScore(), batch_size=2 * size)],
-            schedule=plan.labeller_silver,
-            inputs={"model": nli.digest, "pairs": [one.digest for one in silver], "batch": 2 * size, "length": length},
-            select=False,
-        )
-        return shop.trained(
-            f"{name}-sts",
-            lambda: shop.cross(trained.folder / "model", length),
-            lambda: [Task(both_ways(material.scored()), objectives.CrossScore(), batch_size=size)],
-            schedule=plan.labeller_sts,
-            inputs={"model": trained.digest, "batch": size, "length": length, **self.teaching.of("sts")},
-        )
-
-    def labels(self, pairs: Done, multi: Done, labellers: Sequence[Done], larger: Done | None) -> Done:
+    def labels(self, pairs: Done, multi: Done, labellers: Sequence[Done], larger: Sequence[Done]) -> Done:
         plan, material = self.plan, self.material
 
         def make(folder: Path) -> Made:
@@ -143,19 +144,18 @@ class Labelling:
             read = pairs_of(material.pool(), load_array(pairs, "pairs"), load_array(pairs, "labels"), name="pairs")
             near = labeller.scale(load_array(pairs, "cosines"))
             scores = labeller.read(read.columns["a"], read.columns["b"], progress=self.shop.progress)
-            best = load_array(larger, "scores") if larger else None
-            labels = together(scores, best, near, plan.cosine_weight)
+            labels = together(scores, [load_array(one, "scores") for one in larger], near, plan.cosine_weight)
             return Made(save_arrays(folder, labels=labels), {"agreement": labeller.agreement(material.selection)})
 
         inputs: dict[str, object] = {"pairs": pairs.digest, "bi": multi.digest}
-        inputs |= {"crosses": [one.digest for one in labellers], "larger": larger.digest if larger else None}
+        inputs |= {"crosses": [one.digest for one in labellers], "larger": [one.digest for one in larger]}
         inputs |= {"cosine": plan.cosine_weight, "length": plan.train_length}
         return self.shop.stages.run("labels", inputs, make)
 
 
-def together(scores: Sequence[Float32], larger: Float32 | None, near: Float32, cosine_weight: float) -> Float32:
-    """One label for every pair [n]: by the labellers, by the larger one where there is one, by the cosine."""
-    voices = [(1.0, one) for one in scores] + ([] if larger is None else [(_LARGER, larger)])
+def together(scores: Sequence[Float32], larger: Sequence[Float32], near: Float32, cosine_weight: float) -> Float32:
+    """One label for every pair [n]: by the labellers, by larger ones where there are some, by the cosine."""
+    voices = [(1.0, one) for one in scores] + [(_LARGER, one) for one in larger]
     if not voices:
         return near.astype(np.float32)
     weights, said = zip(*voices, strict=True)

@@ -65,7 +65,14 @@ def make_bi(options: MakeOptions) -> BiMade:
         model = BiEncoder.load(folder, device=options.device)
         path = options.folder / "making.json"
         write_making(
-            path, model, folder, stages.done, seed=options.seed, rows=material.rows, larger=options.larger is not None
+            path,
+            model,
+            folder,
+            stages.done,
+            seed=options.seed,
+            rows=material.rows,
+            larger=options.larger is not None,
+            bilingual=options.bilingual is not None,
         )
         return BiMade(folder, {one.name: one for one in stages.done}, finish.facts)
 

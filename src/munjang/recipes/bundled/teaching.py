@@ -30,6 +30,7 @@ from munjang.recipes.bundled.passages import Questions, Unit, joined, make_quest
 from munjang.recipes.bundled.settings import BiPlan
 from munjang.recipes.bundled.silver import neighbours_of, pairs_of, silver_pairs
 from munjang.recipes.bundled.stage_training import Array, Workshop, described, load_array, save_arrays, task
+from munjang.recipes.distilling.joined import JoinedTeacher
 from munjang.recipes.distilling.options import VectorTeacher
 from munjang.recipes.stages import Done, Made
 from munjang.students import StudentPlan, VocabularyPlan, make_student
@@ -37,6 +38,8 @@ from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
 from munjang.vectors import normalize
 
+_MIDDLE = 4_000  # plain sentences whose mean is the middle of the bilingual model's vectors
+_PROMPT = "query: "  # what multilingual-e5 was trained with, where texts are compared with their like
 _TAUGHT_NEIGHBOURS = 4  # of every plain sentence, by the second teacher
 _PASSAGE_NEIGHBOURS = 12
 _SHARES = (0.5, 0.35, 0.15)  # of the questions: over translated sentences, Korean ones, English ones
@@ -50,6 +53,9 @@ class MakeOptions:
     folder: Path
     teacher: str | Path  # the English bi-encoder
     second: VectorTeacher  # knows both languages
+    bilingual: str | Path | None = (
+        None  # a bi-encoder that knows both better, joined to `second`: multilingual-e5-small
+    )
     larger: str | Path | None = None  # a larger English bi-encoder: labels pairs, grades passages
     plan: BiPlan = field(default_factory=BiPlan)
     seed: int = 0
@@ -65,6 +71,7 @@ class Teaching:
         self.options, self.plan, self.material, self.shop = options, plan, material, shop
         english = BiEncoder.load(options.teacher, device="cpu")
         self.teacher_width, self.teacher_print = english.dimension, english.fingerprint
+        self.second_teacher = _joined(options, material, plan)
         frames = [*self._translations[0], *material.nli["en"].texts()]
         words = whole_words(english.tokenizer)
         if not words:
@@ -100,7 +107,7 @@ class Teaching:
         def make(folder: Path) -> Made:
             return self.save_student(options.teacher, vocabulary, texts, folder)
 
-        inputs = {"teacher": self.teacher_print, "guide": options.second.fingerprint, "seed": options.seed}
+        inputs = {"teacher": self.teacher_print, "guide": self.second_teacher.fingerprint, "seed": options.seed}
         inputs |= {"vocabulary": asdict(vocabulary), "texts": hash_texts(texts)}
         return self.shop.stages.run("student", inputs, make)
 
@@ -112,7 +119,7 @@ class Teaching:
             StudentPlan(vocabulary=vocabulary),
             texts=texts,
             translations=self._translations,
-            guide=options.second,
+            guide=self.second_teacher,
             seed=options.seed,
             progress=options.progress,
         )
@@ -133,7 +140,7 @@ class Teaching:
             names = save_arrays(folder, **half, pairs=pairs, scores=scores.astype(np.float32))
             return Made(names, {"translations": len(both), "plain": len(plain), "pairs": len(pairs)})
 
-        inputs = self.of("translations", "plain") | {"second": self.options.second.fingerprint, "seed": seed}
+        inputs = self.of("translations", "plain") | {"second": self.second_teacher.fingerprint, "seed": seed}
         return self.shop.stages.run("second", {**inputs, "random": plan.random_pairs}, make)
 
     def passages(self, second: Done) -> Done:
@@ -309,13 +316,22 @@ class Teaching:
 
     @property
     def _device(self) -> str:
-        return str(getattr(self.options.second, "device", None) or self.options.device or "cpu")
+        return str(getattr(self.second_teacher, "device", None) or self.options.device or "cpu")
 
     def by_second(self, weight: float) -> objectives.Teaching:
-        return objectives.Teaching(self.options.second.dimension, mse=0, relational=weight)
+        return objectives.Teaching(self.second_teacher.dimension, mse=0, relational=weight)
 
     def _second(self, texts: Sequence[str]) -> Array:  # float32 [n, width], of length 1
-        return normalize(np.asarray(self.options.second.encode(list(texts)), np.float32))
+        return normalize(np.asarray(self.second_teacher.encode(list(texts)), np.float32))
+
+
+def _joined(options: MakeOptions, material: Material, plan: BiPlan) -> VectorTeacher:
+    """The second teacher; with a bilingual model beside it where one was given."""
+    if options.bilingual is None:
+        return options.second
+    model = BiEncoder.load(options.bilingual, device=options.device, max_length=plan.train_length)
+    some = material.plain[:: max(1, len(material.plain) // _MIDDLE)]
+    return JoinedTeacher(options.second, model, some, share=plan.bilingual_share, prompt=_PROMPT)
 
 
 @dataclass(frozen=True)

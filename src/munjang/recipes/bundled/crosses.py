@@ -1,0 +1,107 @@
+"""Cross-encoders that label, whatever their body: what each of them learns, one stage after another.
+
+    NAME-nli      three labels of NLI, in both languages
+    NAME-silver   labels of many pairs that other models gave
+    NAME-sts      scores that people gave, in either order
+
+The student's own body, the larger English model and the bilingual one all become labellers this way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
+from munjang.data.cells import NLI_LABELS
+from munjang.evaluation.metrics import spearman
+from munjang.recipes.bundled.settings import Schedule
+from munjang.recipes.bundled.silver import both_ways, read_silver
+from munjang.recipes.bundled.stage_training import Workshop, load_array, save_arrays
+from munjang.recipes.bundled.teaching import Teaching
+from munjang.recipes.stages import Done, Made
+from munjang.training import Task, objectives
+from munjang.training.run import data_hash
+
+NLI = tuple(NLI_LABELS)[:3]
+
+
+@dataclass(frozen=True)
+class Crosses:
+    """The stages of one labeller; each is a method that tells what it is made of."""
+
+    teaching: Teaching
+    name: str
+    shop: Workshop  # with the labeller's own seed
+
+    def nli(self, body: Done | str | Path, schedule: Schedule) -> Done:
+        """body: the bi-encoder that a stage left, or one that was given."""
+        plan, shop = self.teaching.plan, self.shop
+        length, size = plan.train_length, plan.labeller_batch
+        digest = body.digest if isinstance(body, Done) else BiEncoder.load(body, device="cpu").fingerprint
+
+        def begin() -> CrossEncoder:
+            if isinstance(body, Done):
+                model = shop.bi(body, length)
+            else:
+                model = BiEncoder.load(body, device=shop.device, max_length=length)
+            return CrossEncoder.from_body(model, NLI, seed=shop.seed, device=shop.device)
+
+        sets = self.teaching.material.nli.values()
+        return shop.trained(
+            f"{self.name}-nli",
+            begin,
+            lambda: [Task(one, objectives.CrossEntropy(), batch_size=size) for one in sets],
+            schedule=schedule,
+            inputs={"body": digest, "batch": size, "length": length, **self.teaching.of("nli")},
+            select=False,
+        )
+
+    def silver(self, nli: Done, silver: tuple[Done, Done], schedule: Schedule) -> Done:
+        """silver: pairs, and the labels of them that are learned."""
+        plan, shop = self.teaching.plan, self.shop
+        length, size = plan.train_length, 2 * plan.labeller_batch
+        seed = self.teaching.shop.seed  # of the languages that the pairs are read in: the same for every labeller
+        material = self.teaching.material
+        return shop.trained(
+            f"{self.name}-silver",
+            lambda: shop.cross(nli.folder / "model", length, labels=1),
+            lambda: [Task(read_silver(material, *silver, seed=seed), objectives.CrossScore(), batch_size=size)],
+            schedule=schedule,
+            inputs={"model": nli.digest, "pairs": [one.digest for one in silver], "batch": size, "length": length},
+            select=False,
+        )
+
+    def sts(self, begun: Done, schedule: Schedule, *, last: str = "sts", labels: int | None = None) -> Done:
+        """last: how the stage is called. labels: how many the head is to have, where that is another number."""
+        plan, shop = self.teaching.plan, self.shop
+        length, size = plan.train_length, plan.labeller_batch
+        return shop.trained(
+            f"{self.name}-{last}",
+            lambda: shop.cross(begun.folder / "model", length, labels=labels),
+            lambda: [Task(both_ways(self.teaching.material.scored()), objectives.CrossScore(), batch_size=size)],
+            schedule=schedule,
+            inputs={"model": begun.digest, "batch": size, "length": length, **self.teaching.of("sts")},
+        )
+
+    def labels(self, name: str, pairs: Done, labeller: Done) -> Done:
+        """float32 [pairs]: what it says of each. A pair that is there in two languages is read in English."""
+        plan, shop, material = self.teaching.plan, self.shop, self.teaching.material
+
+        def make(folder: Path) -> Made:
+            model = shop.cross(labeller.folder / "model", plan.train_length)
+            pool, places = material.pool(), load_array(pairs, "pairs").tolist()
+            scores = model.predict([(pool[a], pool[b]) for a, b in places], progress=shop.progress)
+            agreement = {}
+            for one in shop.selection:
+                assert one.targets is not None
+                told = model.predict(list(zip(*one.columns.values(), strict=True)))
+                agreement[one.name] = spearman(np.asarray(one.targets), told)
+            return Made(save_arrays(folder, scores=scores), {"pairs": len(scores), "agreement": agreement})
+
+        inputs = {"pairs": pairs.digest, "labeller": labeller.digest, "length": plan.train_length}
+        inputs |= {"selection": [data_hash(one) for one in shop.selection]}
+        return self.shop.stages.run(name, inputs, make)
