@@ -61,11 +61,12 @@ def test_padded_attention_is_attention_in_groups(lengths: list[int], seed: int) 
         qkv = torch.randn(sum(lengths), 3, 2, 4, generator=generator, requires_grad=True)
         table = torch.randn(2, 2 * packed.longest - 1, generator=generator, requires_grad=True)
         plan = AttentionPlan(packed, table, 0.0)
-        out = attend(qkv, plan, 0) if attend is _attend_groups else attend(qkv, plan)
+        more = (0,) if attend is _attend_groups else ()
+        out = attend(qkv, plan, *more) + attend(2 * qkv, plan, *more)  # two layers, which share the plan
         (out * torch.randn(out.shape, generator=generator)).sum().backward()
         found.append((out, qkv.grad, table.grad))
     for one, other in zip(*found, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+        assert torch.allclose(one, other, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def killed_until_done(server: ForkServerContext, folder: Path, *, slow: float, s
         while process.is_alive() and len(story(folder)) <= before:
             time.sleep(0.01)
         assert log.is_file()
-        process.join(float(moments.uniform(0, 25 * slow)) if attempt < kills else 60)
+        process.join(float(moments.uniform(0, 12 * slow)) if attempt < kills else 60)
         if process.exitcode is None:
             process.kill()
             process.join()

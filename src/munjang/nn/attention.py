@@ -14,6 +14,7 @@ Dropout of attention probabilities exists only in the last way; varlen attention
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +43,14 @@ def relative_buckets(distance: Tensor, buckets: int, max_distance: int = 128) ->
     return backwards + torch.where(n < exact, n, far)
 
 
+class Padded(NamedTuple):
+    """A batch padded to its longest sequence: the same for all layers of a forward pass."""
+
+    places: Tensor  # int64 [count, longest]: the token at each place; beyond a sequence's end, any
+    mask: Tensor  # [count, heads, longest, longest]: the bias, and -inf beyond a sequence's end
+    back: Tensor  # int64 [total]: where each token lies in the padded batch, laid flat
+
+
 class AttentionPlan:
     """What all layers of one forward pass share: the batch, the relative bias by distance, the masks of each group."""
 
@@ -51,6 +60,22 @@ class AttentionPlan:
         self.dropout = attention_dropout
         self._masks: dict[tuple[int, int], Tensor | None] = {}
         self._rotary: dict[float, tuple[Tensor, Tensor]] = {}
+        self._padded: Padded | None = None
+
+    def padded(self, dtype: torch.dtype) -> Padded:
+        """Nothing here waits for the device: lengths are never read back."""
+        if self._padded is None:
+            batch, device = self.batch, self.batch.ids.device
+            steps = torch.arange(batch.longest, device=device)
+            there = steps < batch.lengths[:, None]  # [count, longest]
+            places = (batch.offsets[:-1, None].long() + steps).clamp(max=batch.total - 1)
+            bias = self.mask(batch.longest, 0, dtype)
+            assert bias is not None
+            mask = bias.masked_fill(~there[:, None, None, :], float("-inf"))
+            numbers = torch.arange(batch.count, device=device)
+            rows = torch.repeat_interleave(numbers, batch.lengths.long(), output_size=batch.total)
+            self._padded = Padded(places, mask, rows * batch.longest + batch.positions)
+        return self._padded
 
     def mask(self, length: int, window: int, dtype: torch.dtype) -> Tensor | None:
         """Additive mask [1, heads or 1, length, length] of one group, or None where nothing needs one."""
@@ -104,16 +129,10 @@ def attend(qkv: Tensor, plan: AttentionPlan, window: int = 0) -> Tensor:
 
 def _attend_padded(qkv: Tensor, plan: AttentionPlan) -> Tensor:
     """All sequences at once, padded to the longest: with a learned bias, a call for every length takes far longer."""
-    batch, longest = plan.batch, plan.batch.longest
-    starts, ends = batch.offsets[:-1, None].long(), batch.offsets[1:, None].long()
-    places = starts + torch.arange(longest, device=qkv.device)  # [count, longest]
-    there = places < ends
-    query, key, value = qkv[places.clamp(max=len(qkv) - 1)].permute(2, 0, 3, 1, 4)  # [count, heads, longest, head_size]
-    bias = plan.mask(longest, 0, qkv.dtype)
-    assert bias is not None
-    mask = bias.masked_fill(~there[:, None, None, :], float("-inf"))  # [count, heads, longest, longest]
+    places, mask, back = plan.padded(qkv.dtype)
+    query, key, value = qkv[places].permute(2, 0, 3, 1, 4)  # [count, heads, longest, head_size]
     out = functional.scaled_dot_product_attention(query, key, value, mask, plan.dropout)
-    return out.transpose(1, 2)[there].flatten(1)
+    return out.transpose(1, 2).flatten(2).flatten(0, 1)[back]
 
 
 def _attend_varlen(qkv: Tensor, batch: Packed, window: int) -> Tensor:
