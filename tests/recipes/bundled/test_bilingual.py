@@ -109,7 +109,7 @@ def test_its_labels_count_for_two(run: Whole) -> None:
         for number, asked in enumerate(read, start=1)
     ]
     multi = BiEncoder.load(made.stages["multi"].folder / "model", device="cpu", max_length=48)
-    near = Labeller(multi, [], material.scored(), cosine_weight=1.0).scale(array_of(made, "pairs", "cosines"))
+    near = Labeller(multi, [], material.scored()).scale(array_of(made, "pairs", "cosines"))
     mean = (said[0] + said[1] + 2 * array_of(made, "bilingual-best-labels", "scores")) / 4
     assert np.allclose(array_of(made, "labels", "labels"), 0.99 * mean + 0.01 * near, atol=1e-4)
 

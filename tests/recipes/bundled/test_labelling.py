@@ -225,12 +225,29 @@ def test_last_labels_are_those_of_all_together(which: str, request: pytest.Fixtu
         folder = made.stages[f"labeller-{number}-sts"].folder / "model"
         said.append(CrossEncoder.load(folder, device="cpu", max_length=48).predict(asked))
     multi = BiEncoder.load(made.stages["multi"].folder / "model", device="cpu", max_length=48)
-    near = Labeller(multi, [], material.scored(), cosine_weight=1.0).scale(array_of(made, "pairs", "cosines"))
+    near = Labeller(multi, [], material.scored()).scale(array_of(made, "pairs", "cosines"))
     mean = (said[0] + said[1]) / 2
     if which == "with_larger":
         mean = (mean + array_of(made, "larger-best-labels", "scores")) / 2
     assert np.allclose(array_of(made, "labels", "labels"), 0.99 * mean + 0.01 * near, atol=1e-4)
     inputs = json.loads((made.stages["labels"].folder / "stage.json").read_text("utf-8"))["inputs"]
+    told = []
+    for place, one in enumerate(material.selection):
+        forth = list(zip(*one.columns.values(), strict=True))
+        parts = [
+            CrossEncoder.load(
+                made.stages[f"labeller-{number}-sts"].folder / "model", device="cpu", max_length=48
+            ).predict(forth if number == 1 else [(b, a) for a, b in forth])
+            for number in (1, 2)
+        ]
+        if which == "with_larger":
+            first = sum(map(len, material.selection[:place]))
+            larger = array_of(made, "larger-best-labels", "selection")[first : first + len(one)]
+            parts += [larger, larger]
+        labeller = Labeller(multi, [], material.scored())
+        blend = 0.99 * np.mean(parts, axis=0) + 0.01 * labeller.near(*one.columns.values())
+        told.append(spearman(np.asarray(one.targets), blend))
+    assert list(made.stages["labels"].facts["agreement"].values()) == pytest.approx(told, abs=1e-6)
     assert inputs["larger"] == ([made.stages["larger-best-labels"].digest] if which == "with_larger" else [])
 
 

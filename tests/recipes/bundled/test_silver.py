@@ -19,6 +19,7 @@ from munjang.data import Examples
 from munjang.data.normalise import normalise
 from munjang.recipes.bundled.silver import (
     Labeller,
+    agreement,
     cosines_of,
     in_other_languages,
     known_pairs,
@@ -179,36 +180,36 @@ def test_cosines_are_those_of_the_vectors(load: Callable[[], BiEncoder]) -> None
     assert np.allclose(cosines_of(model, a, b), wanted, atol=1e-5)
 
 
-def test_a_label_is_the_blend_of_readings_in_turned_orders(models: tuple[BiEncoder, list[CrossEncoder]]) -> None:
+def test_every_second_cross_encoder_reads_the_other_way_round(models: tuple[BiEncoder, list[CrossEncoder]]) -> None:
     bi, crosses = models
-    labeller = Labeller(bi, crosses, scored("ours", 30), cosine_weight=0.25)
+    labeller = Labeller(bi, crosses, scored("ours", 30))
     a, b = texts()
     forth, back = list(zip(a, b, strict=True)), list(zip(b, a, strict=True))
     assert not np.allclose(crosses[1].predict(forth), crosses[1].predict(back)), "the order matters"
-    reading = (crosses[0].predict(forth) + crosses[1].predict(back) + crosses[2].predict(forth)) / 3
-    near = labeller.scale(cosines_of(bi, a, b))
-    assert np.allclose(labeller(a, b), 0.75 * reading + 0.25 * near, atol=1e-6)
-    assert np.allclose(labeller.label(a, b, near), labeller(a, b), atol=1e-6)
-    assert labeller(a, b).dtype == np.float32
+    found = labeller.read(a, b)
+    for said, model, pairs in zip(found, crosses, (forth, back, forth), strict=True):
+        assert np.allclose(said, model.predict(pairs), atol=1e-6)
+    assert Labeller(bi, [], scored("ours", 30)).read(a, b) == []
 
 
-def test_without_cross_encoders_the_cosine_on_the_scale_of_the_labels(load: Callable[[], BiEncoder]) -> None:
+def test_cosines_on_the_scale_of_the_labels(load: Callable[[], BiEncoder]) -> None:
     model, labelled = load(), scored("ours", 30)
-    labeller = Labeller(model, [], labelled, cosine_weight=0.2)
+    labeller = Labeller(model, [], labelled)
     a, b = texts()
     cosines = cosines_of(model, *labelled.columns.values())
     slope, shift = np.polyfit(cosines, np.asarray(labelled.targets), 1)
     expected = shift + slope * cosines_of(model, a, b) if slope > 0 else cosines_of(model, a, b)
-    assert np.allclose(labeller(a, b), np.clip(expected, 0, 1), atol=1e-4)
-    assert 0 <= labeller(a, b).min() <= labeller(a, b).max() <= 1
+    found = labeller.near(a, b)
+    assert found.dtype == np.float32
+    assert np.allclose(found, np.clip(expected, 0, 1), atol=1e-4)
+    assert 0 <= found.min() <= found.max() <= 1
 
 
-def test_agreement_is_spearmans(models: tuple[BiEncoder, list[CrossEncoder]]) -> None:
-    bi, crosses = models
-    labeller = Labeller(bi, crosses[:2], scored("ours", 30), cosine_weight=1 / 3)
+def test_agreement_is_spearmans() -> None:
     sets = [scored("한국어", 20, 3), scored("English", 25, 4)]
-    found = labeller.agreement(sets)
+    random = np.random.default_rng(0)
+    told = [random.random(len(one)).astype(np.float32) for one in sets]
+    found = agreement(sets, told)
     assert list(found) == ["한국어", "English"]
-    for one in sets:
-        labels = labeller(one.columns["a"], one.columns["b"])
+    for one, labels in zip(sets, told, strict=True):
         assert found[one.name] == pytest.approx(spearmanr(one.targets, labels).statistic, abs=1e-9)

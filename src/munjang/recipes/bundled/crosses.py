@@ -17,9 +17,8 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data.cells import NLI_LABELS
-from munjang.evaluation.metrics import spearman
 from munjang.recipes.bundled.settings import Schedule
-from munjang.recipes.bundled.silver import both_ways, read_silver
+from munjang.recipes.bundled.silver import agreement, both_ways, read_silver
 from munjang.recipes.bundled.stage_training import Workshop, load_array, save_arrays
 from munjang.recipes.bundled.teaching import Teaching
 from munjang.recipes.stages import Done, Made
@@ -88,19 +87,19 @@ class Crosses:
         )
 
     def labels(self, name: str, pairs: Done, labeller: Done) -> Done:
-        """float32 [pairs]: what it says of each. A pair that is there in two languages is read in English."""
+        """float32 [pairs]: what it says of each, and of the rows of each selection set, one after another.
+
+        A pair that is there in two languages is read in English.
+        """
         plan, shop, material = self.teaching.plan, self.shop, self.teaching.material
 
         def make(folder: Path) -> Made:
             model = shop.cross(labeller.folder / "model", plan.train_length)
             pool, places = material.pool(), load_array(pairs, "pairs").tolist()
             scores = model.predict([(pool[a], pool[b]) for a, b in places], progress=shop.progress)
-            agreement = {}
-            for one in shop.selection:
-                assert one.targets is not None
-                told = model.predict(list(zip(*one.columns.values(), strict=True)))
-                agreement[one.name] = spearman(np.asarray(one.targets), told)
-            return Made(save_arrays(folder, scores=scores), {"pairs": len(scores), "agreement": agreement})
+            told = [model.predict(list(zip(*one.columns.values(), strict=True))) for one in shop.selection]
+            names = save_arrays(folder, scores=scores, selection=np.concatenate(told))
+            return Made(names, {"pairs": len(scores), "agreement": agreement(shop.selection, told)})
 
         inputs = {"pairs": pairs.digest, "labeller": labeller.digest, "length": plan.train_length}
         inputs |= {"selection": [data_hash(one) for one in shop.selection]}

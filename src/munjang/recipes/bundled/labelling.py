@@ -27,6 +27,7 @@ from munjang.recipes.bundled.larger import Larger
 from munjang.recipes.bundled.settings import Schedule
 from munjang.recipes.bundled.silver import (
     Labeller,
+    agreement,
     known_pairs,
     neighbours_of,
     pairs_of,
@@ -108,7 +109,7 @@ class Labelling:
             known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
             pairs = without_known(pool, pairs, known)
             cosines = np.asarray(pairwise_similarity(vectors[pairs[:, 0]], vectors[pairs[:, 1]]), np.float32)
-            labels = Labeller(model, [], material.scored(), cosine_weight=1.0).scale(cosines)
+            labels = Labeller(model, [], material.scored()).scale(cosines)
             names = save_arrays(folder, pairs=pairs, cosines=cosines, labels=labels)
             return Made(names, {"sentences": len(pool), "pairs": len(pairs)})
 
@@ -140,17 +141,29 @@ class Labelling:
         def make(folder: Path) -> Made:
             bi = self.shop.bi(multi, plan.train_length)
             crosses = [self.shop.cross(one.folder / "model", plan.train_length) for one in labellers]
-            labeller = Labeller(bi, crosses, material.scored(), cosine_weight=plan.cosine_weight)
+            labeller = Labeller(bi, crosses, material.scored())
             read = pairs_of(material.pool(), load_array(pairs, "pairs"), load_array(pairs, "labels"), name="pairs")
             near = labeller.scale(load_array(pairs, "cosines"))
             scores = labeller.read(read.columns["a"], read.columns["b"], progress=self.shop.progress)
             labels = together(scores, [load_array(one, "scores") for one in larger], near, plan.cosine_weight)
-            return Made(save_arrays(folder, labels=labels), {"agreement": labeller.agreement(material.selection)})
+            told = self._selection(labeller, [load_array(one, "selection") for one in larger])
+            return Made(save_arrays(folder, labels=labels), {"agreement": agreement(material.selection, told)})
 
         inputs: dict[str, object] = {"pairs": pairs.digest, "bi": multi.digest}
         inputs |= {"crosses": [one.digest for one in labellers], "larger": [one.digest for one in larger]}
         inputs |= {"cosine": plan.cosine_weight, "length": plan.train_length}
         return self.shop.stages.run("labels", inputs, make)
+
+    def _selection(self, labeller: Labeller, larger: Sequence[Float32]) -> list[Float32]:
+        """Labels of the selection sets, by all together. larger: what each said of all their rows."""
+        found, first = [], 0
+        for one in self.material.selection:
+            a, b = one.columns.values()
+            rows = slice(first, first + len(one))
+            said = [each[rows] for each in larger]
+            found.append(together(labeller.read(a, b), said, labeller.near(a, b), self.plan.cosine_weight))
+            first += len(one)
+        return found
 
 
 def together(scores: Sequence[Float32], larger: Sequence[Float32], near: Float32, cosine_weight: float) -> Float32:

@@ -20,7 +20,7 @@ from munjang.data import Examples, join
 from munjang.data.normalise import normalise
 from munjang.evaluation.metrics import spearman
 from munjang.inputs import Progress
-from munjang.recipes.augmenting.blending import Scale, blended
+from munjang.recipes.augmenting.blending import Scale
 from munjang.recipes.bundled.material import Material
 from munjang.recipes.bundled.stage_training import load_array
 from munjang.recipes.stages import Done
@@ -99,35 +99,27 @@ def both_ways(examples: Examples) -> Examples:
     return join([examples, turned], name=examples.name)
 
 
-def cosines_of(model: BiEncoder, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+def cosines_of(model: BiEncoder, a: Sequence[str], b: Sequence[str]) -> Float32:
     """Cosines [n] of pairs; every different text is encoded once."""
     texts = list(dict.fromkeys([*a, *b]))
     place = {text: row for row, text in enumerate(texts)}
-    vectors = model.encode(texts, normalize=True, progress=progress)
+    vectors = model.encode(texts, normalize=True)
     first, second = ([place[text] for text in side] for side in (a, b))
     return np.asarray(pairwise_similarity(vectors[first], vectors[second]), np.float32)
 
 
 class Labeller:
-    """Cross-encoders and a bi-encoder that label together."""
+    """Cross-encoders and a bi-encoder that label together (`labelling.together`)."""
 
-    def __init__(
-        self, bi: BiEncoder, crosses: Sequence[CrossEncoder], labelled: Examples, *, cosine_weight: float
-    ) -> None:
-        self.bi, self.crosses, self.weight = bi, crosses, cosine_weight if crosses else 1.0
+    def __init__(self, bi: BiEncoder, crosses: Sequence[CrossEncoder], labelled: Examples) -> None:
+        self.bi, self.crosses = bi, crosses
         assert labelled.targets is not None
         a, b = labelled.columns.values()
         self.scale = Scale.fit(cosines_of(bi, a, b), labelled.targets)
 
-    def __call__(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        """Labels 0..1 [n]."""
-        return self.label(a, b, self.scale(cosines_of(self.bi, a, b, progress=progress)), progress=progress)
-
-    def label(self, a: Sequence[str], b: Sequence[str], near: Float32, *, progress: Progress = False) -> Float32:
-        """Labels 0..1 [n] of pairs whose cosines, on the scale of the labels, are known already."""
-        if not self.crosses:
-            return near.astype(np.float32)
-        return blended(np.mean(self.read(a, b, progress=progress), axis=0), near, self.weight)
+    def near(self, a: Sequence[str], b: Sequence[str]) -> Float32:
+        """Cosines of pairs on the scale of the labels, 0..1 [n]."""
+        return self.scale(cosines_of(self.bi, a, b)).astype(np.float32)
 
     def read(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> list[Float32]:
         """What each cross-encoder says of the pairs [n]; every second of them reads a pair the other way round."""
@@ -137,11 +129,11 @@ class Labeller:
             for model, order in zip(self.crosses, orders, strict=True)
         ]
 
-    def agreement(self, sets: Iterable[Examples]) -> dict[str, float]:
-        """Spearman of its labels with those of people."""
-        found = {}
-        for one in sets:
-            a, b = one.columns.values()
-            assert one.targets is not None
-            found[one.name] = spearman(np.asarray(one.targets), self(a, b))
-        return found
+
+def agreement(sets: Sequence[Examples], told: Sequence[Float32]) -> dict[str, float]:
+    """Spearman of labels with those of people. told: [rows] for each set."""
+    found = {}
+    for one, labels in zip(sets, told, strict=True):
+        assert one.targets is not None
+        found[one.name] = spearman(np.asarray(one.targets), labels)
+    return found
