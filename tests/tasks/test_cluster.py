@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from sentence_transformers import util
 from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
+import munjang
 from munjang.errors import InputError, MissingExtraError
 from munjang.tasks import cluster_choice, cluster_kmeans, cluster_sklearn
 from munjang.tasks.cluster import Clustering, ClusterOptions, cluster
@@ -300,3 +303,33 @@ def test_k_means_on_a_gpu() -> None:
     assert (runs[0] == runs[1]).all()
     assert adjusted_rand_score(truth, runs[0]) == 1
     assert cluster(vectors, options=ClusterOptions(device="cuda")).k == 9
+
+
+# --- how often k-means begins ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(2_048, 16), (2_049, 4)])
+def test_among_few_rows_there_are_more_starts(count: int, wanted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    real = cluster_kmeans._start
+
+    def start(rows: UnitRows, k: int, generator: np.random.Generator, starts: int) -> torch.Tensor:
+        seen.append(starts)
+        return real(rows, k, generator, starts)
+
+    monkeypatch.setattr(cluster_kmeans, "_start", start)
+    rows = UnitRows(np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32), memory_mb=64)
+    k_means(rows, 3)
+    k_means(rows, 3, starts=2)
+    assert seen == [wanted, 2]
+
+
+def test_six_themes_in_two_languages_are_found_whatever_the_seed() -> None:
+    """84 sentences of the gallery, by the bundled model: a start that is unlucky is not the last word."""
+    with (Path(__file__).parents[2] / "docs/samples/themes.csv").open(encoding="utf-8") as file:
+        sentences = list(csv.DictReader(file))
+    vectors = munjang.load(device="cpu", dtype="float32").encode([one["text"] for one in sentences], normalize=True)
+    themes = np.unique([one["theme"] for one in sentences], return_inverse=True)[1]
+    for seed in range(8):
+        found = cluster(vectors, k=6, options=ClusterOptions(seed=seed))
+        assert adjusted_rand_score(themes, found.labels) > 0.95, seed

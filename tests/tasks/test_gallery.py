@@ -15,23 +15,16 @@ from munjang.cli import main
 ROOT = Path(__file__).parents[2]
 PAGES = ("gallery.md", "gallery.ko.md")
 _NUMBER = re.compile(r"\d+\.\d+")
-_COMMIT = "0" * 40
 _BLOCK = re.compile(r"```bash\n(.*?)```\n(?:\n```text\n(.*?)```|\n!\[[^]]*\]\((.*?)\))?", re.DOTALL)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, minilm_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Like the top of a clone, with MiniLM in a hub cache and no network."""
-    repository = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
-    (repository / "snapshots").mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(_COMMIT)
-    (repository / "snapshots" / _COMMIT).symlink_to(minilm_path, target_is_directory=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Like the top of a clone, without network: the page needs the bundled model alone."""
     for name in ("docs", "src"):
         (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("MUNJANG_MODEL", "none")  # the page sets it
+    monkeypatch.delenv("MUNJANG_MODEL", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -41,11 +34,9 @@ def _blocks(page: str) -> list[tuple[str, str, str]]:
     return _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
 
 
-def _do(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _do(line: str) -> None:
     words = shlex.split(line)
-    if words[0] == "export":
-        monkeypatch.setenv(*words[1].split("=", 1))
-    elif words[0] == "munjang":
+    if words[0] == "munjang":
         assert main([*words[1:], "--dtype", "float32"]) == 0
     else:
         subprocess.run(line, shell=True, check=True)
@@ -58,15 +49,14 @@ def _size(picture: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_commands_make_what_the_page_shows(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_make_what_the_page_shows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the bundled weights have changed: `python -m benchmarks.gallery --write`."""
     blocks = _blocks("gallery.md")
     assert sum(bool(output) for _, output, _ in blocks) == 3
     assert sum(bool(picture) for _, _, picture in blocks) == 3
     for commands, output, picture in blocks:
         for line in commands.replace("\\\n", " ").splitlines():
-            _do(line, monkeypatch)
+            _do(line)
         printed = capsys.readouterr().out
         if output:
             assert _NUMBER.sub("#", printed) == _NUMBER.sub("#", output)

@@ -29,6 +29,8 @@ _BATCH = 8192  # rows of a step over batches, and of a block
 _BATCHES = 200  # such steps at most
 _LAST = 2  # steps over all rows after the batches
 _TRIED = 4  # steps after which starts are compared
+_FEW = 2_048  # rows: among so few, many starts cost nothing
+_STARTS, _MANY = 4, 16
 _START = 16_384  # rows among which the first centres are sought, at least 20 for each
 
 
@@ -46,9 +48,17 @@ class KMeans:
 
 
 def k_means(
-    rows: UnitRows, k: int, *, seed: int = 0, max_steps: int = 100, starts: int = 4, progress: Progress = False
+    rows: UnitRows,
+    k: int,
+    *,
+    seed: int = 0,
+    max_steps: int = 100,
+    starts: int | None = None,
+    progress: Progress = False,
 ) -> KMeans:
-    """Group rows into k clusters; `starts`: how many beginnings are tried."""
+    """Group rows into k clusters; `starts`: how many beginnings are tried (4; 16 among few rows)."""
+    if starts is None:
+        starts = _MANY if rows.count <= _FEW else _STARTS
     if not 1 <= k <= rows.count:
         raise InputError(f"k must be 1..{rows.count:,} (the rows), got {k}")
     if max_steps < 1 or starts < 1:
