@@ -61,6 +61,15 @@ def test_the_prompt_is_for_the_second_alone(second: BiEncoder) -> None:
     assert first.seen == TEXTS[:2], "nor is the first asked for the middle"
 
 
+def test_nothing_is_computed_before_it_is_asked(second: BiEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A making whose stages are all done needs the fingerprint alone."""
+    with monkeypatch.context() as patch:
+        patch.setattr(BiEncoder, "encode", lambda *given, **more: pytest.fail("too early"))
+        joined = JoinedTeacher(First(), second, TEXTS, share=0.5)
+        assert len(joined.fingerprint) == 64
+    assert np.allclose(joined.encode(TEXTS), JoinedTeacher(First(), second, TEXTS, share=0.5).encode(TEXTS), atol=1e-5)
+
+
 def test_it_is_a_teacher_like_any_other(second: BiEncoder) -> None:
     joined = JoinedTeacher(First(), second, TEXTS, share=0.5)
     assert isinstance(joined, VectorTeacher)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class JoinedTeacher:
         if not 0 < share < 1:
             raise InputError(f"share must be between 0 and 1, got {share}")
         self.first, self.second, self.share, self.prompt = first, second, share, prompt
-        self.middle = self._plain(texts).mean(axis=0)  # float32 [width]
+        self._texts = list(texts)
         told = [str(_VERSION), first.fingerprint, second.fingerprint, hash_texts(texts), str(share), prompt]
         self._fingerprint = hashlib.sha256("\0".join(told).encode()).hexdigest()
 
@@ -54,6 +55,12 @@ class JoinedTeacher:
     @property
     def device(self) -> object:
         return self.second.device
+
+    @cached_property
+    def middle(self) -> Array:
+        """float32 [width]; nothing is computed before something is asked."""
+        found: Array = self._plain(self._texts).mean(axis=0)
+        return found
 
     def encode(self, texts: Sequence[str], /) -> Array:
         """float32 [n, dimension], of length 1."""
