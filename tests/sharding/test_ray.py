@@ -16,7 +16,7 @@ import pytest
 
 from munjang.errors import InputError, MissingExtraError
 from munjang.index.index import Index
-from munjang.sharding import JobProgress, Reading, ShardOptions, ShardResult, encode_shards
+from munjang.sharding import Reading, ShardOptions, ShardResult, encode_shards
 from support.sharded import once_under_way, outputs, rows, rows_aside, write_jsonl, write_parquet
 
 _STORE = 80 << 20  # bytes, the least that Ray takes
@@ -105,14 +105,13 @@ class TestOnACluster:
     ) -> None:
         killed: list[Any] = []
 
-        def kill_once(_: JobProgress) -> None:
-            if not killed and rows_aside(tmp_path / "out"):
-                killed.append(_node_of_a_worker(cluster))
-                cluster.remove_node(killed[0], allow_graceful=False)
+        def kill() -> None:
+            killed.append(_node_of_a_worker(cluster))
+            cluster.remove_node(killed[0], allow_graceful=False)
 
-        job = {"engine": "ray", "address": cluster.address, "progress": kill_once}
         try:
-            result = encode(shards, tmp_path / "out", model_folder, **job)
+            with once_under_way(tmp_path / "out", kill):
+                result = encode(shards, tmp_path / "out", model_folder, engine="ray", address=cluster.address)
         finally:
             cluster.add_node(num_cpus=1, object_store_memory=_STORE)
             cluster.wait_for_nodes(timeout=60)
