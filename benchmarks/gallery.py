@@ -28,7 +28,7 @@ BLOCK = re.compile(r"```bash\n(?P<commands>.*?)```\n(?:\n```text\n(?P<output>.*?
 
 
 def run(commands: str) -> str:
-    """What the commands print; in float32, so that every machine prints the same."""
+    """What the commands print; in float32, so that machines differ in the last digits at most."""
     printed = io.StringIO()
     for line in commands.replace("\\\n", " ").splitlines():
         words = shlex.split(line)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
-
-from munjang.cli import main
+from benchmarks.gallery import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("gallery.md", "gallery.ko.md")
@@ -34,14 +31,6 @@ def _blocks(page: str) -> list[tuple[str, str, str]]:
     return _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
 
 
-def _do(line: str) -> None:
-    words = shlex.split(line)
-    if words[0] == "munjang":
-        assert main([*words[1:], "--dtype", "float32"]) == 0
-    else:
-        subprocess.run(line, shell=True, check=True)
-
-
 def _size(picture: Path) -> tuple[int, int]:
     data = picture.read_bytes()
     assert data.startswith(b"\x89PNG")
@@ -49,15 +38,13 @@ def _size(picture: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_commands_make_what_the_page_shows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_make_what_the_page_shows(folder: Path) -> None:
     """Where the bundled weights have changed: `python -m benchmarks.gallery --write`."""
     blocks = _blocks("gallery.md")
     assert sum(bool(output) for _, output, _ in blocks) == 3
     assert sum(bool(picture) for _, _, picture in blocks) == 3
     for commands, output, picture in blocks:
-        for line in commands.replace("\\\n", " ").splitlines():
-            _do(line)
-        printed = capsys.readouterr().out
+        printed = run(commands)
         if output:
             assert _NUMBER.sub("#", printed) == _NUMBER.sub("#", output)
             pairs = zip(_NUMBER.findall(printed), _NUMBER.findall(output), strict=True)

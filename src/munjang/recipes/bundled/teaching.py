@@ -53,9 +53,7 @@ class MakeOptions:
     folder: Path
     teacher: str | Path  # the English bi-encoder
     second: VectorTeacher  # knows both languages
-    bilingual: str | Path | None = (
-        None  # a bi-encoder that knows both better, joined to `second`: multilingual-e5-small
-    )
+    bilingual: str | Path | None = None  # multilingual-e5-small, joined to `second`: knows both languages better
     larger: str | Path | None = None  # a larger English bi-encoder: labels pairs, grades passages
     plan: BiPlan = field(default_factory=BiPlan)
     seed: int = 0

