@@ -23,6 +23,7 @@ from munjang.training.graphs import StepGraphs
 from munjang.training.log import read_log
 from munjang.training.stepping import Stepper
 from munjang.training.trainee import Trainee
+from support.bodies import ours, theirs
 from training.material import NLI, labelled, pairs, plain, scored, sentences, taught, telling, tiny_parts, weights
 
 pytestmark = pytest.mark.gpu
@@ -45,9 +46,16 @@ TEACHERS = (
     objectives.Teaching(5, mse=0.0, relational=1.0),
 )
 
+
+def biased() -> BiEncoder:
+    """MPNet: attention with a learned bias."""
+    return BiEncoder(replace(tiny_parts(), body=ours(theirs("mpnet"))), device="cuda")
+
+
 CASES: dict[str, Any] = {
     "ranking": lambda: (bi(), Task(pairs(32, negatives=1), objectives.Ranking())),
     "cosent": lambda: (bi(), Task(scored(32), objectives.CoSent())),
+    "relative bias": lambda: (biased(), Task(scored(32), objectives.CoSent())),
     "softmax": lambda: (bi(), Task(labelled(32), objectives.Softmax())),
     "matryoshka": lambda: (bi(), Task(pairs(32), objectives.Matryoshka(objectives.Ranking(), (64, 16)))),
     "distil": lambda: (bi(), Task(taught(WIDTH + 5, 32, translations=1), objectives.Distil(TEACHERS))),

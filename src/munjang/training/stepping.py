@@ -29,7 +29,7 @@ from torch import Tensor
 
 from munjang.data import Examples
 from munjang.errors import TrainingError, TrainingWarning
-from munjang.nn.attention import MAX_SEQUENCES
+from munjang.nn.attention import MAX_PADDED, MAX_SEQUENCES
 from munjang.nn.packed import to_packed
 from munjang.training.filling import LONGEST_FILLER, Shape, pack_filled, shape_of
 from munjang.training.masking import Masked
@@ -110,8 +110,10 @@ class Stepper:
         half = trainee.dtype in (torch.bfloat16, torch.float16)
         packs = trainee.device.type == "cuda" and half and trainee.packs
         self._sort = not packs  # other ways of attention take sequences of one length together
+        pads = trainee.device.type == "cuda" and half and trainee.pads
+        self._longest = MAX_PADDED if pads else None  # tokens, of a sequence whose step can be recorded
         positions = trainee.model.parts.body.max_positions
-        self.fills = packs and processes.count == 1 and positions >= LONGEST_FILLER
+        self.fills = (packs or pads) and processes.count == 1 and positions >= LONGEST_FILLER
 
     def shape(self, work: Work, rows: Array) -> Shape | None:
         """The round shape that these rows are filled up to; None where the step cannot be recorded."""
@@ -122,6 +124,8 @@ class Stepper:
         if tokens > self.budget:
             return None
         shape = shape_of(len(rows), tokens, sequences.longest_of(rows))
+        if self._longest is not None and shape.longest > self._longest:
+            return None
         return shape if sequences.streams * len(rows) + shape.fillers <= MAX_SEQUENCES else None
 
     def __call__(self, work: Work, rows: Array, step: int) -> Tensor:

@@ -75,6 +75,11 @@ class Trainee:
         """Whether the body is our own encoder with attention that takes any lengths (no relative bias)."""
         return isinstance(self.body, Encoder) and self.body.relative_bias is None
 
+    @property
+    def pads(self) -> bool:
+        """Whether it is our own encoder with a relative bias: its attention pads what is not too long."""
+        return isinstance(self.body, Encoder) and self.body.relative_bias is not None
+
     def train(self, mode: bool = True) -> None:
         """Dropout on or off."""
         for module in (self.body, self.head, self.computing):
