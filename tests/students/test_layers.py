@@ -61,6 +61,30 @@ def test_the_layers_that_stay_are_the_ones_named() -> None:
     assert student.parts.prompts == parts.prompts
 
 
+def test_layers_can_be_named() -> None:
+    parts = parts_of("bert")
+    cut = cut_layers(parts.body, parts.hf_config, [1, 3])
+    assert (cut.chosen, cut.hf_config["num_hidden_layers"]) == ((1, 3), 2)
+    for new, old in enumerate([1, 3]):
+        weights = cut.body.layers[new].state_dict()
+        for name, tensor in parts.body.layers[old].state_dict().items():
+            torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)
+    evenly_cut = fewer_layers(parts, 3)
+    np.testing.assert_array_equal(vectors(fewer_layers(parts, (0, 2, 3))), vectors(evenly_cut))
+    assert not np.allclose(vectors(fewer_layers(parts, (0, 1, 3))), vectors(evenly_cut), atol=1e-3)
+
+
+@pytest.mark.parametrize("named", [(), (0, 4), (-1, 2), (2, 1), (1, 1)])
+def test_layers_that_are_not_there_or_out_of_order_are_refused(named: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"layers must be some of 0\.\.3, each once and in order, got"):
+        fewer_layers(parts_of("bert"), named)
+
+
+def test_alberts_layers_have_no_names() -> None:
+    with pytest.raises(InputError, match="share their weights, so none can be named: say how many"):
+        fewer_layers(parts_of("albert-groups"), (0, 1))
+
+
 def test_all_layers_are_the_same_model() -> None:
     for case in ("bert", "albert-groups", "modernbert"):
         parts = parts_of(case)

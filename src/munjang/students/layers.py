@@ -1,4 +1,4 @@
-"""Fewer layers, chosen evenly from the first to the last: the body, its config.json, and which layers they are.
+"""Fewer layers, chosen evenly from the first to the last or named: the body, its config.json, and which they are.
 
 Enters: a body and its config.json. Leaves: new ones; the given stay as they are. What belongs to a layer moves with it:
 ModernBERT's windows and rotary bases, ALBERT's groups. Tables that all layers share stay whole.
@@ -6,7 +6,7 @@ ModernBERT's windows and rotary bases, ALBERT's groups. Tables that all layers s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,9 +31,9 @@ class Cut:
     notes: tuple[str, ...] = ()
 
 
-def fewer_layers(parts: ModelParts, count: int) -> ModelParts:
-    """The model with `count` of its layers; everything else as it was."""
-    cut = cut_layers(parts.body, parts.hf_config, count)
+def fewer_layers(parts: ModelParts, layers: int | Sequence[int]) -> ModelParts:
+    """The model with so many of its layers, or with those that are named (from 0); everything else as it was."""
+    cut = cut_layers(parts.body, parts.hf_config, layers)
     return replace(parts, body=cut.body, hf_config=cut.hf_config, notes=[*parts.notes, *cut.notes])
 
 
@@ -47,28 +47,42 @@ def evenly(total: int, count: int) -> tuple[int, ...]:
     return tuple(int(place) for place in np.round(np.linspace(0, total - 1, count)))
 
 
-def cut_layers(body: ModelBody, hf_config: Mapping[str, object], count: int) -> Cut:
+def cut_layers(body: ModelBody, hf_config: Mapping[str, object], layers: int | Sequence[int]) -> Cut:
     """`fewer_layers` of a body and its config.json, for cross-encoders too."""
     encoder = known_body(body, "a student with fewer layers")
     family = family_of(hf_config)
     if family is None:
         raise ModelError("the model has no config.json of a known family, so its layers cannot be chosen")
     total = layer_count(hf_config)
-    if not 1 <= count <= total:
-        raise InputError(f"layers must be 1..{total} (the layers that the model has), got {count}")
+    if isinstance(layers, int):
+        if not 1 <= layers <= total:
+            raise InputError(f"layers must be 1..{total} (the layers that the model has), got {layers}")
+        count, named = layers, evenly(total, layers)
+    else:
+        count, named = len(layers), _named(layers, total, family.name)
     config = dict(hf_config)
     config["n_layers" if family.name == "distilbert" else "num_hidden_layers"] = count
     notes: tuple[str, ...] = ()
     if family.name == "albert":
         chosen, stored = _albert(config, count)
     else:
-        chosen = stored = evenly(total, count)
+        chosen = stored = named
     if family.name == "distilbert":
         config.pop("num_hidden_layers", None)  # another name of the same, which must not contradict it
     if family.name == "modernbert":
         notes = _modernbert(config, encoder, chosen)
     state = _state(encoder.state_dict(), stored)
     return Cut(rebuilt(family.read(config), state), config, chosen, notes)
+
+
+def _named(layers: Sequence[int], total: int, family: str) -> tuple[int, ...]:
+    """Layers that were asked for by their numbers, refused where they are not some of the model's, in order."""
+    if family == "albert":
+        raise InputError("ALBERT's layers share their weights, so none can be named: say how many")
+    named = tuple(layers)
+    if not named or list(named) != sorted(set(named)) or named[0] < 0 or named[-1] >= total:
+        raise InputError(f"layers must be some of 0..{total - 1}, each once and in order, got {list(named)}")
+    return named
 
 
 def _state(state: Mapping[str, Tensor], stored: tuple[int, ...]) -> dict[str, Tensor]:
