@@ -12,7 +12,7 @@ import torch
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
-from munjang.errors import ModelNotFoundError
+from munjang.errors import InputError, ModelNotFoundError
 from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.making import BiMade
@@ -113,6 +113,53 @@ def test_its_labels_count_for_two(run: Whole) -> None:
     near = Labeller(multi, [], material.scored()).scale(array_of(made, "pairs", "cosines"))
     mean = (said[0] + said[1] + 2 * array_of(made, "bilingual-best-labels", "scores")) / 4
     assert np.allclose(array_of(made, "labels", "labels"), 0.99 * mean + 0.01 * near, atol=1e-4)
+
+
+def test_labellers_begin_as_it_made_small(run: Whole) -> None:
+    stages = run.made.stages
+    whole = BiEncoder.load(run.tiny, device="cpu")
+    begun, taught = (
+        BiEncoder.load(stages[name].folder / "model", device="cpu") for name in ("compact-student", "compact")
+    )
+    assert stages["compact-student"].facts["layers"] == [1]
+    for model in (begun, taught):
+        assert len(model.parts.body.layers) == 1
+        assert model.tokenizer.backend.get_vocab_size() <= 120 < whole.tokenizer.backend.get_vocab_size()
+    for name, tensor in whole.parts.body.layers[1].state_dict().items():
+        assert torch.equal(begun.parts.body.layers[0].state_dict()[name], tensor)
+    rows, old = (model.parts.body.embeddings.word.weight for model in (begun, whole))
+    places = whole.tokenizer.backend.get_vocab()
+    kept = {piece: place for piece, place in begun.tokenizer.backend.get_vocab().items() if piece in places}
+    assert len(kept) > 60
+    for piece, place in kept.items():
+        assert torch.equal(rows[place], old[places[piece]])
+    for number in (1, 2):
+        inputs = json.loads((stages[f"labeller-{number}-nli"].folder / "stage.json").read_text("utf-8"))["inputs"]
+        assert inputs["body"] == stages["compact"].digest
+
+
+def test_made_small_it_learns_to_be_as_it_was(run: Whole) -> None:
+    texts = read_material(run.data, bi_plan()).plain
+    whole, *small = (
+        BiEncoder.load(folder, device="cpu", max_length=48).encode(texts, normalize=True)
+        for folder in (run.tiny, *(run.made.stages[name].folder / "model" for name in ("compact-student", "compact")))
+    )
+    before, after = (float(np.einsum("nd,nd->n", whole, one).mean()) for one in small)
+    assert before < after < 1
+
+
+def test_without_layers_it_is_not_made_small(run: Whole, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "run")
+    made = make(tmp_path / "run", run.tiny, run.data, bilingual=run.tiny, plan=bi_plan(compact_layers=()))
+    assert tuple(made.stages) == tuple(name for name in STAGES if not name.startswith("compact"))
+    inputs = json.loads((made.stages["labeller-1-nli"].folder / "stage.json").read_text("utf-8"))["inputs"]
+    assert inputs["body"] == made.stages["settled"].digest
+
+
+def test_layers_that_it_has_not_are_named(run: Whole, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "run")
+    with pytest.raises(InputError, match="layers must be some of 0"):
+        make(tmp_path / "run", run.tiny, run.data, bilingual=run.tiny, plan=bi_plan(compact_layers=(0, 40)))
 
 
 def test_without_steps_it_has_no_second_round(run: Whole, tmp_path: Path) -> None:

@@ -230,9 +230,9 @@ def test_wrong_passages_are_near_by_the_last_training(
         for name in ("multi", "final", "merged")
     }
     assert len(set(models.values())) == 3
-    assert seen == [models["final"]] * 2, "for questions to learn from and for those held out"
+    assert seen == [models["multi"]] * 2, "for questions to learn from and for those held out"
     inputs = json.loads((folder_of(made, "negatives") / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["model"] == whole.made.stages["final"].digest
+    assert inputs["model"] == whole.made.stages["multi"].digest
 
 
 def test_of_one_training_there_is_no_mean(reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_another_bi_encoder_is_another_reranker(
     """What is missing of the bi-encoder's run is made first."""
     shutil.copytree(reranked[0], tmp_path / "run")
     shutil.copytree(whole.folder, tmp_path / "bi")
-    changed = options(tmp_path / "bi", whole.tiny, whole.data, plan=bi_plan(final=Schedule(3, 1e-3)))
+    changed = options(tmp_path / "bi", whole.tiny, whole.data, plan=bi_plan(multi=Schedule(8, 1e-3)))
     made = rerank(tmp_path / "run", changed)
     assert "negatives" not in skipped(made)
     bi = make(tmp_path / "bi", whole.tiny, whole.data, plan=changed.plan)

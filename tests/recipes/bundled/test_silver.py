@@ -62,6 +62,14 @@ def test_every_pair_once_and_never_a_text_with_itself(count: int, k: int, share:
     assert np.array_equal(pairs, silver_pairs(near, random_share=share, seed=seed))
 
 
+def test_some_rows_have_more_neighbours_than_others() -> None:
+    near = ((np.arange(9)[:, None] + np.arange(1, 4)) % 9).astype(np.int64)
+    counts = np.array([3, 1, 0, 1, 1, 2, 1, 1, 1])
+    pairs = silver_pairs(near, random_share=0.0, seed=0, counts=counts)
+    wanted = {tuple(sorted((row, (row + 1 + k) % 9))) for row in range(9) for k in range(counts[row])}
+    assert set(map(tuple, pairs.tolist())) == wanted
+
+
 def test_random_pairs_come_beside_the_neighbours() -> None:
     near = ((np.arange(200)[:, None] + np.arange(1, 5)) % 200).astype(np.int64)
     alone = silver_pairs(near, random_share=0.0, seed=0)

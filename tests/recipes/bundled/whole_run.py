@@ -18,16 +18,16 @@ from munjang.recipes.bundled.teaching import MakeOptions
 from recipes.bundled.whole_data import DOES, WHERE, WHO
 
 BI_STAGES = (
-    "student", "second", "passages", "tuned", "targets", "distil", "settled", "multi", "pairs", "labeller-1-nli",
-    "labeller-1-silver", "labeller-1-sts", "labeller-2-nli", "labeller-2-silver", "labeller-2-sts", "labels", "final",
-    "final-2", "mean", "merged", "finish",
+    "student", "second", "passages", "tuned", "targets", "distil", "settled", "multi", "labeller-1-nli",
+    "labeller-2-nli", "pairs", "labeller-1-silver", "labeller-1-sts", "labeller-2-silver", "labeller-2-sts", "labels",
+    "final", "final-2", "mean", "merged", "finish",
 )  # fmt: skip
 # With a larger English model: after `multi`, and after `pairs`.
 LARGER = ("larger-student", "larger-targets", "larger-distil", "larger-nli", "larger-sts")
 LABELLED = ("larger-labels", "first")
 BEST = ("larger-silver", "larger-best", "larger-best-labels")  # and before `labels`
 # With a bilingual model: the same places.
-BILINGUAL = ("bilingual-nli", "bilingual-sts")
+BILINGUAL = ("bilingual-nli", "bilingual-sts", "compact-student", "compact")
 BILINGUAL_LABELLED = ("bilingual-labels", "first")
 BILINGUAL_BEST = ("bilingual-silver", "bilingual-best", "bilingual-best-labels")
 RERANK_STAGES = ("negatives", "main", "main-2", "mean", "finish")
@@ -82,17 +82,23 @@ def bi_plan(**changes: object) -> BiPlan:
         bilingual_nli=labeller,
         bilingual_sts=labeller,
         bilingual_silver=labeller,
+        compact_layers=(1,),
+        compact_pieces=120,
+        compact=replace(quick, steps=4),
+        compact_batch=8,
         labellers=2,
         labeller_nli=labeller,
         labeller_silver=labeller,
         labeller_sts=labeller,
         labeller_batch=8,
+        cosine_weights=(0.01,),
         cosine_weight=0.01,  # cross-encoders that learned so little hardly differ from pair to pair
         passages=120,
         foreign=40,
         definitions=5,  # of the seven entries that may be learned from
         held_questions=30,
         pool_neighbours=2,
+        scored_neighbours=3,
     )
     return replace(small, **changes)  # type: ignore[arg-type]
 

@@ -1,10 +1,11 @@
 """Unlabelled sentences -> silver pairs, stage after stage: what both bundled models learn from most.
 
     larger-*, bilingual-*   cross-encoders of larger models that were given: NLI, then STS
+    compact-*, compact      the bilingual model made small (`compact`): what labellers begin as, else the student
     pairs       neighbours among all sentences, with the first whole model's cosines
     ...-labels  the pairs, labelled by each larger cross-encoder
     first       the labels that the next ones learn from: theirs and the cosines'
-    labeller-*  cross-encoders of the student: NLI, then these pairs, then STS
+    labeller-*  cross-encoders of the package's size: NLI, then these pairs, then STS
     ...-best, -best-labels   the larger ones again: NLI, then these pairs, then STS; what they say then
     labels      the pairs again, labelled by all of them together
 
@@ -16,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from statistics import fmean
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from munjang.recipes.augmenting.blending import blended
+from munjang.recipes.bundled.compact import Compact
 from munjang.recipes.bundled.crosses import Crosses
 from munjang.recipes.bundled.larger import Larger
 from munjang.recipes.bundled.settings import Schedule
@@ -40,7 +43,8 @@ from munjang.recipes.stages import Done, Made
 from munjang.training.run import data_hash, hash_texts
 from munjang.vectors import pairwise_similarity
 
-Float32 = npt.NDArray[np.float32]
+Float32: TypeAlias = npt.NDArray[np.float32]
+Voices: TypeAlias = tuple[Sequence[Float32], Sequence[Float32], Float32]  # labellers, larger ones, cosines: [n] each
 
 _LARGER = 2.0  # how many ordinary labellers a larger one counts for
 
@@ -63,9 +67,11 @@ class Labelling:
         self.plan, self.material, self.shop = teaching.plan, teaching.material, teaching.shop
         given = teaching.options.larger
         self.larger = None if given is None else Larger(teaching, given)
+        bilingual = teaching.options.bilingual
+        self.compact = Compact(teaching, bilingual) if bilingual and self.plan.compact_layers else None
 
     def run(self, multi: Done, distil: Done, second: Done) -> tuple[Done, Done]:
-        """(pairs, labels); multi: labels first and finds the pairs; distil: what the cross-encoders begin as.
+        """(pairs, labels); multi: labels first and finds the pairs; distil: the student.
 
         second: the second teacher's vectors, from which the larger model learns Korean.
         """
@@ -77,11 +83,13 @@ class Labelling:
         if bilingual is not None:
             schedules = plan.bilingual_nli, plan.bilingual_sts, plan.bilingual_silver
             larger.append(self.cross("bilingual", bilingual, *schedules))
+        body = self.compact.run() if self.compact else distil
+        begun = [self.begun(number, body) for number in range(1, plan.labellers + 1)]
         first = pairs = self.pairs(multi)
         said = [one.stages.labels(f"{one.stages.name}-labels", pairs, one.sts) for one in larger]
         if said:
             first = self.first(pairs, said)
-        labellers = [self.labeller(number, distil, (pairs, first)) for number in range(1, plan.labellers + 1)]
+        labellers = [self.labeller(one, nli, (pairs, first)) for one, nli in begun]
         best = [self.again(one, (pairs, first), before) for one, before in zip(larger, said, strict=True)]
         return pairs, self.labels(pairs, multi, labellers, best)
 
@@ -104,17 +112,23 @@ class Labelling:
         def make(folder: Path) -> Made:
             model = self.shop.bi(multi, plan.train_length)
             vectors = model.encode(pool, normalize=True)
-            near = neighbours_of(vectors, plan.pool_neighbours, device=str(model.device))
-            pairs = silver_pairs(near, random_share=plan.random_pairs, seed=self.shop.seed)
+            most = max(plan.pool_neighbours, plan.scored_neighbours)
+            near = neighbours_of(vectors, min(most, len(pool) - 1), device=str(model.device))
+            scored = set(material.scored().texts())
+            counts = np.array([plan.scored_neighbours if text in scored else plan.pool_neighbours for text in pool])
+            pairs = silver_pairs(near, random_share=plan.random_pairs, seed=self.shop.seed, counts=counts)
             known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
             pairs = without_known(pool, pairs, known)
             cosines = np.asarray(pairwise_similarity(vectors[pairs[:, 0]], vectors[pairs[:, 1]]), np.float32)
             labels = Labeller(model, [], material.scored()).scale(cosines)
             names = save_arrays(folder, pairs=pairs, cosines=cosines, labels=labels)
-            return Made(names, {"sentences": len(pool), "pairs": len(pairs)})
+            judged = [place for place, text in enumerate(pool) if text in scored]
+            more = int(np.isin(pairs, judged).any(axis=1).sum())
+            return Made(names, {"sentences": len(pool), "pairs": len(pairs), "with a scored sentence": more})
 
-        inputs = {"model": multi.digest, "pool": hash_texts(pool), "neighbours": plan.pool_neighbours}
-        inputs |= {"random": plan.random_pairs, "length": plan.train_length, "seed": self.shop.seed}
+        inputs = {"model": multi.digest, "pool": hash_texts(pool), "random": plan.random_pairs}
+        inputs |= {"neighbours": [plan.pool_neighbours, plan.scored_neighbours]}
+        inputs |= {"length": plan.train_length, "seed": self.shop.seed}
         inputs |= {"evaluation": [data_hash(one) for one in material.evaluation]}
         return self.shop.stages.run("pairs", inputs, make)
 
@@ -128,11 +142,14 @@ class Labelling:
         inputs = {"pairs": pairs.digest, "larger": [one.digest for one in larger], "cosine": weight}
         return self.shop.stages.run("first", inputs, make)
 
-    def labeller(self, number: int, distil: Done, silver: tuple[Done, Done]) -> Done:
-        """One cross-encoder: NLI, then the first labels of many pairs, then those of people."""
-        plan = self.plan
+    def begun(self, number: int, body: Done) -> tuple[Crosses, Done]:
+        """One cross-encoder that knows NLI; it needs no labels of pairs yet."""
         stages = Crosses(self.teaching, f"labeller-{number}", replace(self.shop, seed=self.shop.seed + number))
-        nli = stages.nli(distil, plan.labeller_nli)
+        return stages, stages.nli(body, self.plan.labeller_nli)
+
+    def labeller(self, stages: Crosses, nli: Done, silver: tuple[Done, Done]) -> Done:
+        """One cross-encoder: the first labels of many pairs, then those of people."""
+        plan = self.plan
         return stages.sts(stages.silver(nli, silver, plan.labeller_silver), plan.labeller_sts)
 
     def labels(self, pairs: Done, multi: Done, labellers: Sequence[Done], larger: Sequence[Done]) -> Done:
@@ -145,23 +162,31 @@ class Labelling:
             read = pairs_of(material.pool(), load_array(pairs, "pairs"), load_array(pairs, "labels"), name="pairs")
             near = labeller.scale(load_array(pairs, "cosines"))
             scores = labeller.read(read.columns["a"], read.columns["b"], progress=self.shop.progress)
-            labels = together(scores, [load_array(one, "scores") for one in larger], near, plan.cosine_weight)
             told = self._selection(labeller, [load_array(one, "selection") for one in larger])
-            return Made(save_arrays(folder, labels=labels), {"agreement": agreement(material.selection, told)})
+            found = {
+                weight: agreement(material.selection, [together(*one, weight) for one in told])
+                for weight in plan.cosine_weights
+            }
+            weight = max(found, key=lambda one: fmean(found[one].values()))
+            labels = together(scores, [load_array(one, "scores") for one in larger], near, weight)
+            facts = {"agreement": found[weight], "cosine": weight}
+            return Made(save_arrays(folder, labels=labels), facts)
 
         inputs: dict[str, object] = {"pairs": pairs.digest, "bi": multi.digest}
         inputs |= {"crosses": [one.digest for one in labellers], "larger": [one.digest for one in larger]}
-        inputs |= {"cosine": plan.cosine_weight, "length": plan.train_length}
+        inputs |= {"cosine": plan.cosine_weights, "length": plan.train_length}
+        inputs |= {"selection": [data_hash(one) for one in material.selection]}
         return self.shop.stages.run("labels", inputs, make)
 
-    def _selection(self, labeller: Labeller, larger: Sequence[Float32]) -> list[Float32]:
-        """Labels of the selection sets, by all together. larger: what each said of all their rows."""
-        found, first = [], 0
+    def _selection(self, labeller: Labeller, larger: Sequence[Float32]) -> list[Voices]:
+        """Who says what of each selection set. larger: what each said of all their rows."""
+        found: list[Voices] = []
+        first = 0
         for one in self.material.selection:
             a, b = one.columns.values()
             rows = slice(first, first + len(one))
             said = [each[rows] for each in larger]
-            found.append(together(labeller.read(a, b), said, labeller.near(a, b), self.plan.cosine_weight))
+            found.append((labeller.read(a, b), said, labeller.near(a, b)))
             first += len(one)
         return found
 

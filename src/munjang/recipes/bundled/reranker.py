@@ -111,7 +111,7 @@ class _Making:
 
     def negatives(self) -> Done:
         """int64 [questions, negatives] each: places of passages, for questions to learn from and for those held out."""
-        plan, source = self.plan, self.bi.stages["final"]
+        plan, source = self.plan, self.bi.stages["multi"]
 
         def make(folder: Path) -> Made:
             model = self.shop.bi(source, self.bi_length)

@@ -16,7 +16,11 @@ from munjang.training import TrainingSettings
 _BETAS = (0.9, 0.98)
 _WARM_UP = 0.06
 # Numbers of a plan that `scaled` makes smaller, beside steps, rows and batches.
-_COUNTS = ("passages", "held_questions", "vocabulary", "foreign", "definitions", "relevance", "larger_pieces")
+_COUNTS = (
+    "passages", "held_questions", "vocabulary", "foreign", "definitions", "relevance", "larger_pieces",
+    "compact_pieces",
+)  # fmt: skip
+_LEAST = {"vocabulary": 2_000, "compact_pieces": 2_000, "passages": 400}
 T = TypeVar("T")
 
 
@@ -62,7 +66,7 @@ class BiPlan:
     """`munjang-ko-en`, from raw data to the saved model."""
 
     vocabulary: int = 31_500
-    old_share: float = 0.52  # of the vocabulary: English pieces
+    old_share: float = 0.48  # of the vocabulary: English pieces
     hangul: Hangul = "letters"  # what Korean pieces are made of: syllables would take a third of the places one by one
     max_length: int = 256  # of the finished model
     train_length: int = 128
@@ -126,36 +130,38 @@ class BiPlan:
         }
     )
 
-    pool_neighbours: int = 4
+    pool_neighbours: int = 3
+    scored_neighbours: int = 12  # of a sentence that stands in a scored set
     random_pairs: float = 0.15  # beside the neighbours, in proportion to them
-    cosine_weight: float = 1 / 3  # of the bi-encoder's cosine in a silver label
+    cosine_weight: float = 0.2  # of the bi-encoder's cosine in one of the first silver labels
+    cosine_weights: tuple[float, ...] = (0.0, 0.1, 0.2, 1 / 3)  # in the last: the one that agrees best with people
 
     finals: int = 3  # trainings that differ by their seeds; the model has the mean of their weights
-    final: Schedule = Schedule(6_000, 1.5e-4, 2e-4)
+    final: Schedule = Schedule(7_000, 1.5e-4, 2e-4)
     final_parts: dict[str, Part] = field(
         default_factory=lambda: {
-            "nli-ko": Part(0.08, 256),
-            "nli-en": Part(0.06, 256),
-            "sts": Part(0.18, 128),
+            "nli-ko": Part(0.07, 256),
+            "nli-en": Part(0.05, 256),
+            "sts": Part(0.17, 128),
             "questions": Part(0.03, 128),
             "passages": Part(0.08, 128),
-            "translations": Part(0.12, 512),
+            "translations": Part(0.11, 512),
             "long": Part(0.08, 96, 3.0),
-            "words": Part(0.11, 192, 3.0),
-            "silver": Part(0.26, 256),
+            "words": Part(0.10, 192, 3.0),
+            "silver": Part(0.31, 256),
         }
     )
 
     # The weights of `student` in those of `settled` and `merged`: as many as cost the selection sets' mean this little.
-    # In the end a tenth at most: the selection sets do not see what more of it costs in Korean (docs/models.md).
+    # In the end a twentieth at most: the selection sets do not see what more of it costs in Korean (docs/models.md).
     settled_shares: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
-    merged_shares: tuple[float, ...] = (0.0, 0.05, 0.1)
+    merged_shares: tuple[float, ...] = (0.0, 0.05)
     settled_cost: float = 0.002
     merged_cost: float = 0.0
 
     # The larger English model, made to read Korean: it labels, and is not bundled.
     larger_pieces: int = 14_000  # beside its own
-    larger_distil: Schedule = Schedule(2_000, 1e-4, 4e-4)
+    larger_distil: Schedule = Schedule(3_000, 1e-4, 4e-4)
     larger_distil_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "translations": Part(0.60, 256),
@@ -172,11 +178,19 @@ class BiPlan:
     bilingual_sts: Schedule = Schedule(1_500, 5e-5)
     bilingual_silver: Schedule = Schedule(4_000, 6e-5)  # as `larger_silver`
 
+    # The bilingual model made small enough for the package: what the labellers, and so the reranker, begin as.
+    # Its layers are those that remain when one after another is left out, each time the one that the selection sets
+    # miss least (before any training); its pieces are the most frequent ones.
+    compact_layers: tuple[int, ...] = (0, 2, 4, 6, 7, 9, 10, 11)  # none: the labellers begin as the student
+    compact_pieces: int = 21_500
+    compact: Schedule = Schedule(2_500, 1e-4)
+    compact_batch: int = 384
+
     # The cross-encoders that label, one after another by seed.
     labellers: int = 1
-    labeller_nli: Schedule = Schedule(1_800, 1e-4, head_rate=2e-4)
-    labeller_silver: Schedule = Schedule(3_500, 1e-4, head_rate=2e-4)
-    labeller_sts: Schedule = Schedule(2_000, 6e-5)
+    labeller_nli: Schedule = Schedule(2_500, 8e-5, head_rate=2e-4)
+    labeller_silver: Schedule = Schedule(3_500, 8e-5, head_rate=2e-4)
+    labeller_sts: Schedule = Schedule(2_000, 5e-5)
     labeller_batch: int = 64
     passages: int = 90_000  # made questions
     held_questions: int = 2_000  # of them: kept out of all training, to judge the reranker
@@ -186,14 +200,14 @@ class BiPlan:
 class RerankPlan:
     """`munjang-rerank-ko-en`, from the stages of the bi-encoder's making to the saved model."""
 
-    max_length: int = 384
+    max_length: int = 512
     train_length: int = 256
     negatives: int = 7  # passages beside the right one
     everyday: int = 20  # candidates of each everyday question, which calibrate; 0: questions held out do
     relevance: int = 40_000  # lists that a larger English model grades, where there is one
     relevance_temperature: float = 0.05  # of its cosines: the softmax over a list is to be sharp
     mains: int = 2  # as `BiPlan.finals`
-    main: Schedule = Schedule(15_000, 1e-4, head_rate=2e-4)
+    main: Schedule = Schedule(14_000, 8e-5, head_rate=2e-4)
     main_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "silver": Part(0.48, 128),
@@ -215,7 +229,7 @@ def scaled(plan: T, share: float) -> T:
         if isinstance(value, Schedule):
             changes[name] = replace(value, steps=_less(value.steps, share, least=4))
         elif name in _COUNTS:
-            changes[name] = _less(value, share, least={"vocabulary": 2_000, "passages": 400}.get(name, 100))
+            changes[name] = _less(value, share, least=_LEAST.get(name, 100))
         elif name == "everyday":
             changes[name] = 0
         elif name == "rows":

@@ -1,9 +1,10 @@
 """Unlabelled sentences -> pairs with the labels of several models: what both bundled models learn from most.
 
-Pairs are each sentence with its nearest others, and some random ones, so that labels cover the whole range. A label is
-the weighted mean of cross-encoders, every second of which reads a pair the other way round, and of the bi-encoder's
-cosine on the scale of the labels (`augmenting.blending`): each errs elsewhere. Pairs that stand in a selection or
-evaluation set, or are labelled already, are left out.
+Pairs are each sentence with its nearest others, and some random ones, so that labels cover the whole range; sentences
+of scored sets have more of them, for they are of the kind that is judged. A label is the weighted mean of
+cross-encoders, every second of which reads a pair the other way round, and of the bi-encoder's cosine on the scale of
+the labels (`augmenting.blending`): each errs elsewhere. Pairs that stand in a selection or evaluation set, or are
+labelled already, are left out.
 """
 
 from __future__ import annotations
@@ -36,10 +37,16 @@ def neighbours_of(vectors: Float32, k: int, *, device: str) -> Int64:  # [n, d] 
     return found
 
 
-def silver_pairs(neighbours: Int64, *, random_share: float, seed: int) -> Int64:  # [n, k] -> [pairs, 2]
-    """Every pair of neighbours once, whichever found the other, and random pairs beside them."""
-    rows = np.repeat(np.arange(len(neighbours)), neighbours.shape[1])
-    pairs = np.stack([rows, neighbours.ravel()], axis=1)
+def silver_pairs(  # [n, k] -> [pairs, 2]
+    neighbours: Int64, *, random_share: float, seed: int, counts: Int64 | None = None
+) -> Int64:
+    """Every pair of neighbours once, whichever found the other, and random pairs beside them.
+
+    counts [n]: how many neighbours each row has its pairs with, the nearest first; None: all.
+    """
+    each = np.full(len(neighbours), neighbours.shape[1]) if counts is None else counts
+    rows, columns = np.nonzero(np.arange(neighbours.shape[1]) < each[:, None])
+    pairs = np.stack([rows, neighbours[rows, columns]], axis=1)
     generator = np.random.default_rng(seed)
     drawn = generator.integers(0, len(neighbours), (round(random_share * len(pairs)), 2))
     pairs = np.sort(np.concatenate([pairs, drawn]), axis=1)

@@ -98,9 +98,7 @@ class Teaching:
     def student(self) -> Done:
         plan, options = self.plan, self.options
         vocabulary = VocabularyPlan(plan.vocabulary, old_share=plan.old_share, embeddings="guide", hangul=plan.hangul)
-        english, korean = self.material.translations.columns.values()
-        texts = [*english, *korean, *self.material.plain, *self.material.nli["en"].texts()]
-        texts += self.material.dictionary.texts()  # what it says of medicine decides which English pieces stay
+        texts = self.texts()
 
         def make(folder: Path) -> Made:
             return self.save_student(options.teacher, vocabulary, texts, folder)
@@ -108,6 +106,12 @@ class Teaching:
         inputs = {"teacher": self.teacher_print, "guide": self.second_teacher.fingerprint, "seed": options.seed}
         inputs |= {"vocabulary": asdict(vocabulary), "texts": hash_texts(texts)}
         return self.shop.stages.run("student", inputs, make)
+
+    def texts(self) -> list[str]:
+        """What a bilingual vocabulary is learnt from, in both languages."""
+        english, korean = self._translations
+        meanings = self.material.dictionary.texts()  # what they say of medicine decides which English pieces stay
+        return [*english, *korean, *self.material.plain, *self.material.nli["en"].texts(), *meanings]
 
     def save_student(self, model: str | Path, vocabulary: VocabularyPlan, texts: Sequence[str], folder: Path) -> Made:
         """An English model with another vocabulary, learnt from texts, as the only output of a stage."""
