@@ -50,16 +50,10 @@ def evenly(total: int, count: int) -> tuple[int, ...]:
 def cut_layers(body: ModelBody, hf_config: Mapping[str, object], layers: int | Sequence[int]) -> Cut:
     """`fewer_layers` of a body and its config.json, for cross-encoders too."""
     encoder = known_body(body, "a student with fewer layers")
+    named = chosen_layers(hf_config, layers)
     family = family_of(hf_config)
-    if family is None:
-        raise ModelError("the model has no config.json of a known family, so its layers cannot be chosen")
-    total = layer_count(hf_config)
-    if isinstance(layers, int):
-        if not 1 <= layers <= total:
-            raise InputError(f"layers must be 1..{total} (the layers that the model has), got {layers}")
-        count, named = layers, evenly(total, layers)
-    else:
-        count, named = len(layers), _named(layers, total, family.name)
+    assert family is not None
+    count = len(named)
     config = dict(hf_config)
     config["n_layers" if family.name == "distilbert" else "num_hidden_layers"] = count
     notes: tuple[str, ...] = ()
@@ -75,9 +69,17 @@ def cut_layers(body: ModelBody, hf_config: Mapping[str, object], layers: int | S
     return Cut(rebuilt(family.read(config), state), config, chosen, notes)
 
 
-def _named(layers: Sequence[int], total: int, family: str) -> tuple[int, ...]:
-    """Layers that were asked for by their numbers, refused where they are not some of the model's, in order."""
-    if family == "albert":
+def chosen_layers(hf_config: Mapping[str, object], layers: int | Sequence[int]) -> tuple[int, ...]:
+    """The layers that stay, counted from 0; refused where the model has no such layers."""
+    family = family_of(hf_config)
+    if family is None:
+        raise ModelError("the model has no config.json of a known family, so its layers cannot be chosen")
+    total = layer_count(hf_config)
+    if isinstance(layers, int):
+        if not 1 <= layers <= total:
+            raise InputError(f"layers must be 1..{total} (the layers that the model has), got {layers}")
+        return evenly(total, layers)
+    if family.name == "albert":
         raise InputError("ALBERT's layers share their weights, so none can be named: say how many")
     named = tuple(layers)
     if not named or list(named) != sorted(set(named)) or named[0] < 0 or named[-1] >= total:

@@ -13,6 +13,7 @@ import torch
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelNotFoundError
+from munjang.recipes.bundled import reranker
 from munjang.recipes.bundled.cards import card
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.making import BiMade
@@ -28,8 +29,11 @@ from recipes.bundled.whole_run import (
     BILINGUAL_LABELLED,
     Second,
     bi_plan,
+    easy_negatives,
     make,
+    options,
     other_model,
+    rerank,
     skipped,
 )
 
@@ -156,10 +160,26 @@ def test_without_layers_it_is_not_made_small(run: Whole, tmp_path: Path) -> None
     assert inputs["body"] == made.stages["settled"].digest
 
 
-def test_layers_that_it_has_not_are_named(run: Whole, tmp_path: Path) -> None:
-    shutil.copytree(run.folder, tmp_path / "run")
+def test_layers_that_it_has_not_are_named_before_anything_is_made(whole: Whole, tmp_path: Path) -> None:
+    given = {"second": Second(fails=True), "bilingual": whole.tiny, "plan": bi_plan(compact_layers=(0, 40))}
     with pytest.raises(InputError, match="layers must be some of 0"):
-        make(tmp_path / "run", run.tiny, run.data, bilingual=run.tiny, plan=bi_plan(compact_layers=(0, 40)))
+        make(tmp_path / "run", whole.tiny, whole.data, **given)
+    assert not [path for path in (tmp_path / "run").iterdir() if path.is_dir()]
+
+
+def test_the_reranker_begins_as_it_and_says_so(run: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reranker, "find_negatives", easy_negatives)
+    made = rerank(tmp_path / "run", options(run.folder, run.tiny, run.data, bilingual=run.tiny), mains=1)
+    begun = run.made.stages["compact"]
+    small = BiEncoder.load(begun.folder / "model", device="cpu")
+    found = CrossEncoder.load(made.folder, device="cpu")
+    assert len(found.parts.body.layers) == 1
+    assert found.tokenizer.backend.get_vocab() == small.tokenizer.backend.get_vocab()
+    uses = {one["name"]: one["use"] for one in read_making(tmp_path / "run/making.json").rows("teachers")}
+    assert uses["multilingual-e5-small"]["en"].startswith("body, made small; ")
+    assert uses["all-MiniLM-L6-v2"] == {"en": "English teacher", "ko": "영어 교사"}
+    uses = {one["name"]: one["use"] for one in read_making(run.folder / "making.json").rows("teachers")}
+    assert uses["all-MiniLM-L6-v2"]["en"] == "body and English teacher", "of the bi-encoder it still is"
 
 
 def test_without_steps_it_has_no_second_round(run: Whole, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from munjang.recipes.bundled.stage_training import Array, described, task
 from munjang.recipes.bundled.teaching import Teaching
 from munjang.recipes.stages import Done, Made
 from munjang.students import StudentPlan, VocabularyPlan, fewer_layers, make_student
+from munjang.students.layers import chosen_layers
 from munjang.students.plans import VocabularyKind
 from munjang.students.vocabulary import old_vocabulary
 from munjang.training import Task, objectives
@@ -36,6 +37,7 @@ class Compact:
         # What cannot be made smaller is refused now and not after the stages before.
         whole = BiEncoder.load(model, device="cpu")
         self.print, self.width = whole.fingerprint, whole.dimension
+        chosen_layers(whole.parts.hf_config, self.plan.compact_layers)
         kind = cast(VocabularyKind, old_vocabulary(whole.tokenizer, keep_added=True).kind)
         self.vocabulary = VocabularyPlan(self.plan.compact_pieces, kind, old_share=1.0)
 
