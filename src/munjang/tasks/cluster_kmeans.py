@@ -30,7 +30,7 @@ _BATCHES = 200  # such steps at most
 _LAST = 2  # steps over all rows after the batches
 _TRIED = 4  # steps after which starts are compared
 _FEW = 2_048  # rows: among so few, many starts cost nothing
-_STARTS, _MANY = 4, 16
+_STARTS, _MANY = 4, 32
 _START = 16_384  # rows among which the first centres are sought, at least 20 for each
 
 
@@ -56,7 +56,7 @@ def k_means(
     starts: int | None = None,
     progress: Progress = False,
 ) -> KMeans:
-    """Group rows into k clusters; `starts`: how many beginnings are tried (4; 16 among few rows)."""
+    """Group rows into k clusters; `starts`: how many beginnings are tried (4; 32 among few rows)."""
     if starts is None:
         starts = _MANY if rows.count <= _FEW else _STARTS
     if not 1 <= k <= rows.count:

@@ -321,10 +321,7 @@ def test_sentences_of_scored_sets_have_more_neighbours(whole: Whole) -> None:
 
 
 def test_the_cosines_count_as_much_as_agrees_best_with_people(whole: Whole, tmp_path: Path) -> None:
-    weights = (1.0, 0.5, 0.01)
-    shutil.copytree(whole.folder, tmp_path / "run")
-    made = make(tmp_path / "run", whole.tiny, whole.data, plan=bi_plan(cosine_weights=weights, finals=1))
-    material, stages = read_material(whole.data, bi_plan()), made.stages
+    material, stages = read_material(whole.data, bi_plan()), whole.made.stages
     multi = BiEncoder.load(stages["multi"].folder / "model", device="cpu", max_length=48)
     crosses = [
         CrossEncoder.load(stages[f"labeller-{number}-sts"].folder / "model", device="cpu", max_length=48)
@@ -332,7 +329,7 @@ def test_the_cosines_count_as_much_as_agrees_best_with_people(whole: Whole, tmp_
     ]
     labeller = Labeller(multi, crosses, material.scored())
     told = {}
-    for weight in weights:
+    for weight in (0.01, 0.5, 1.0):
         values = []
         for one in material.selection:
             a, b = one.columns.values()
@@ -340,14 +337,18 @@ def test_the_cosines_count_as_much_as_agrees_best_with_people(whole: Whole, tmp_
             values.append(spearman(np.asarray(one.targets), labels))
         told[weight] = np.mean(values)
     best = max(told, key=told.__getitem__)
-    assert best != weights[0], "or the first would do"
-    assert stages["labels"].facts["cosine"] == best
-    assert np.mean(list(stages["labels"].facts["agreement"].values())) == pytest.approx(told[best], abs=1e-6)
+    assert len(set(told.values())) > 1
+    shutil.copytree(whole.folder, tmp_path / "run")
+    weights = tuple(sorted(told, key=told.__getitem__))  # the best comes last, so that the first would not do
+    made = make(tmp_path / "run", whole.tiny, whole.data, plan=bi_plan(cosine_weights=weights, finals=1))
+    found = made.stages["labels"]
+    assert found.facts["cosine"] == best
+    assert np.mean(list(found.facts["agreement"].values())) == pytest.approx(told[best], abs=1e-6)
     pool, pairs = material.pool(), np.load(stages["pairs"].folder / "pairs.npy")
     a, b = ([pool[place] for place in side] for side in pairs.T.tolist())
     near = labeller.scale(np.load(stages["pairs"].folder / "cosines.npy"))
     wanted = (1 - best) * np.mean(labeller.read(a, b), axis=0) + best * near
-    assert np.allclose(np.load(stages["labels"].folder / "labels.npy"), wanted, atol=1e-5)
+    assert np.allclose(np.load(found.folder / "labels.npy"), wanted, atol=1e-4)
 
 
 # --- what is finished ------------------------------------------------------------------------------------------------
