@@ -19,6 +19,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import TrainingError, TrainingWarning
+from munjang.nn.attention import MAX_PADDED
 from munjang.nn.packed import Packed
 from munjang.training import Task, TrainingSettings, loop, objectives, stepping, train
 from munjang.training.objectives import Objective
@@ -369,6 +370,17 @@ def test_what_is_not_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.stepper.shape(made.work, rows) is None  # more sequences than one call of attention takes
 
 
+def test_what_attention_does_not_pad_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bench("ranking", 10**6, monkeypatch)
+    made.stepper.fills = True
+    rows = np.arange(made.work.sequences.rows)
+    shape = made.stepper.shape(made.work, rows)
+    assert shape is not None
+    for longest, recorded in ((shape.longest, True), (shape.longest - 1, False)):
+        made.stepper._longest = longest
+        assert (made.stepper.shape(made.work, rows) is not None) == recorded
+
+
 def test_only_attention_over_any_lengths_takes_rows_as_they_come() -> None:
     """MPNet's bias, float32 and CPUs need sequences of one length beside each other, or each is computed alone."""
 
@@ -383,6 +395,7 @@ def test_only_attention_over_any_lengths_takes_rows_as_they_come() -> None:
 
     assert (made("bert").fills, made("bert")._sort) == (True, False)
     assert (made("mpnet").fills, made("mpnet")._sort) == (True, True)
+    assert (made("bert")._longest, made("mpnet")._longest) == (None, MAX_PADDED)
     assert (made("bert", dtype=torch.float32).fills, made("bert", dtype=torch.float32)._sort) == (False, True)
     assert (made("bert", device="cpu").fills, made("bert", device="cpu")._sort) == (False, True)
     short = made("bert", max_positions=33)  # a sequence that fills up would not find its positions
