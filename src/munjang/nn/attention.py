@@ -24,8 +24,8 @@ from torch.nn import functional
 from munjang.nn import kernels
 from munjang.nn.packed import Packed
 
-# One varlen call takes at most this many sequences: beyond it CUDA answers 'invalid argument'.
 MAX_PADDED = 160  # tokens: beyond it, padding costs more than many calls
+# One varlen call takes at most this many sequences: beyond it CUDA answers 'invalid argument'.
 MAX_SEQUENCES = 65_535
 
 

@@ -23,7 +23,6 @@ from munjang.recipes.bundled.silver import Labeller
 from recipes.bundled.conftest import Whole, alone
 from recipes.bundled.results import results_file
 from recipes.bundled.whole_run import (
-    BI_STAGES,
     BILINGUAL,
     BILINGUAL_BEST,
     BILINGUAL_LABELLED,
@@ -35,16 +34,11 @@ from recipes.bundled.whole_run import (
     other_model,
     rerank,
     skipped,
+    with_more,
 )
 
 pytestmark = pytest.mark.usefixtures("quiet")
-BEFORE = BI_STAGES.index("multi") + 1
-PAIRS = BI_STAGES.index("pairs") + 1
-LABELS = BI_STAGES.index("labels")
-STAGES = (
-    *BI_STAGES[:BEFORE], *BILINGUAL, *BI_STAGES[BEFORE:PAIRS], *BILINGUAL_LABELLED, *BI_STAGES[PAIRS:LABELS],
-    *BILINGUAL_BEST, *BI_STAGES[LABELS:],
-)  # fmt: skip
+STAGES = with_more(BILINGUAL, BILINGUAL_LABELLED, BILINGUAL_BEST)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The larger English model among the labellers: how it learns Korean, what its labels count for, what hangs on it."""
+"""Pairs and their labels: the larger English model among the labellers, which pairs there are, what each voice says."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hypothesis.extra.numpy import arrays
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.data.normalise import normalise
 from munjang.errors import ModelError
 from munjang.evaluation.metrics import spearman
 from munjang.recipes.bundled import teaching
@@ -25,20 +26,26 @@ from munjang.recipes.bundled.labelling import together
 from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.results import read_results
-from munjang.recipes.bundled.silver import Labeller, both_ways, read_silver
+from munjang.recipes.bundled.silver import Labeller, both_ways, known_pairs, neighbours_of, read_silver
 from munjang.training.run import data_hash
 from recipes.bundled.conftest import Whole
 from recipes.bundled.results import results_file
-from recipes.bundled.whole_run import BEST, BI_STAGES, LABELLED, LARGER, Second, bi_plan, make, other_model, skipped
+from recipes.bundled.whole_run import (
+    BEST,
+    BI_STAGES,
+    LABELLED,
+    LARGER,
+    Second,
+    bi_plan,
+    make,
+    other_model,
+    skipped,
+    with_more,
+)
 
 pytestmark = pytest.mark.usefixtures("quiet")
-BEFORE = BI_STAGES.index("multi") + 1
 PAIRS = BI_STAGES.index("pairs") + 1
-LABELS = BI_STAGES.index("labels")
-STAGES = (
-    *BI_STAGES[:BEFORE], *LARGER, *BI_STAGES[BEFORE:PAIRS], *LABELLED, *BI_STAGES[PAIRS:LABELS], *BEST,
-    *BI_STAGES[LABELS:],
-)  # fmt: skip
+STAGES = with_more(LARGER, LABELLED, BEST)
 AFTER = (
     "labeller-1-silver",
     "labeller-1-sts",
@@ -300,3 +307,58 @@ def test_a_teacher_without_whole_words_is_refused_first(
     with pytest.raises(ModelError, match="expected an English teacher whose vocabulary has whole words, got none in"):
         make(tmp_path / "run", whole.tiny, whole.data, second=Second(fails=True))
     assert not [path for path in (tmp_path / "run").iterdir() if path.is_dir()]
+
+
+# --- which pairs, and how much the cosines count ---------------------------------------------------------------------
+
+
+def test_sentences_of_scored_sets_have_more_neighbours(whole: Whole) -> None:
+    material = read_material(whole.data, bi_plan())
+    pool, scored = material.pool(), set(material.scored().texts())
+    done = whole.made.stages["pairs"]
+    multi = BiEncoder.load(whole.made.stages["multi"].folder / "model", device="cpu", max_length=48)
+    near = neighbours_of(multi.encode(pool, normalize=True), 3, device="cpu")
+    wanted = {
+        tuple(sorted((row, int(other))))
+        for row, text in enumerate(pool)
+        for other in near[row][: 3 if text in scored else 2]
+    }
+    pairs = set(map(tuple, np.load(done.folder / "pairs.npy").tolist()))
+    known = known_pairs([*material.selection, *material.sts.values(), *material.evaluation])
+    assert all(
+        tuple(sorted((normalise(pool[a]), normalise(pool[b])))) in known or normalise(pool[a]) == normalise(pool[b])
+        for a, b in wanted - pairs
+    )
+    assert len(pairs - wanted) <= round(0.15 * (len(pool) * 2 + sum(text in scored for text in pool)))
+    assert done.facts["with a scored sentence"] == sum(pool[a] in scored or pool[b] in scored for a, b in pairs)
+
+
+def test_the_cosines_count_as_much_as_agrees_best_with_people(whole: Whole, tmp_path: Path) -> None:
+    material, stages = read_material(whole.data, bi_plan()), whole.made.stages
+    multi = BiEncoder.load(stages["multi"].folder / "model", device="cpu", max_length=48)
+    crosses = [
+        CrossEncoder.load(stages[f"labeller-{number}-sts"].folder / "model", device="cpu", max_length=48)
+        for number in (1, 2)
+    ]
+    labeller = Labeller(multi, crosses, material.scored())
+    told = {}
+    for weight in (0.01, 0.5, 1.0):
+        values = []
+        for one in material.selection:
+            a, b = one.columns.values()
+            labels = (1 - weight) * np.mean(labeller.read(a, b), axis=0) + weight * labeller.near(a, b)
+            values.append(spearman(np.asarray(one.targets), labels))
+        told[weight] = np.mean(values)
+    best = max(told, key=told.__getitem__)
+    assert len(set(told.values())) > 1
+    shutil.copytree(whole.folder, tmp_path / "run")
+    weights = tuple(sorted(told, key=told.__getitem__))  # the best comes last, so that the first would not do
+    made = make(tmp_path / "run", whole.tiny, whole.data, plan=bi_plan(cosine_weights=weights, finals=1))
+    found = made.stages["labels"]
+    assert found.facts["cosine"] == best
+    assert np.mean(list(found.facts["agreement"].values())) == pytest.approx(told[best], abs=1e-6)
+    pool, pairs = material.pool(), np.load(stages["pairs"].folder / "pairs.npy")
+    a, b = ([pool[place] for place in side] for side in pairs.T.tolist())
+    near = labeller.scale(np.load(stages["pairs"].folder / "cosines.npy"))
+    wanted = (1 - best) * np.mean(labeller.read(a, b), axis=0) + best * near
+    assert np.allclose(np.load(found.folder / "labels.npy"), wanted, atol=1e-4)

@@ -15,11 +15,9 @@ import pytest
 
 import munjang
 from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import DATASETS, Examples
 from munjang.data.normalise import normalise
 from munjang.errors import DataError, InputError, ModelError, ModelNotFoundError
-from munjang.evaluation.metrics import spearman
 from munjang.recipes.bundled import teaching
 from munjang.recipes.bundled.calibrating import calibrate_bi
 from munjang.recipes.bundled.cards import card
@@ -31,7 +29,7 @@ from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.results import read_results
 from munjang.recipes.bundled.settings import BiPlan, Part, Schedule
-from munjang.recipes.bundled.silver import Labeller, known_pairs, neighbours_of, read_silver
+from munjang.recipes.bundled.silver import known_pairs, read_silver
 from munjang.recipes.bundled.teaching import question_pairs, read_passages
 from munjang.training.run import data_hash
 from munjang.vectors import normalize
@@ -296,59 +294,6 @@ def test_silver_pairs_hold_none_that_is_known(whole: Whole) -> None:
     learned = next(task for task in config_of(whole.made, "final")["tasks"] if task["name"] == "silver")
     assert learned["data"] == data_hash(silver)
     assert set(silver.texts()) & set(material.other.values()), "in Korean too, where there are both"
-
-
-def test_sentences_of_scored_sets_have_more_neighbours(whole: Whole) -> None:
-    material = read_material(whole.data, bi_plan())
-    pool, scored = material.pool(), set(material.scored().texts())
-    done = whole.made.stages["pairs"]
-    multi = BiEncoder.load(whole.made.stages["multi"].folder / "model", device="cpu", max_length=48)
-    near = neighbours_of(multi.encode(pool, normalize=True), 3, device="cpu")
-    wanted = {
-        tuple(sorted((row, int(other))))
-        for row, text in enumerate(pool)
-        for other in near[row][: 3 if text in scored else 2]
-    }
-    pairs = set(map(tuple, np.load(done.folder / "pairs.npy").tolist()))
-    known = known_pairs([*material.selection, *material.sts.values(), *material.evaluation])
-    left_out = {(a, b) for a, b in wanted - pairs}
-    assert all(
-        tuple(sorted((normalise(pool[a]), normalise(pool[b])))) in known or normalise(pool[a]) == normalise(pool[b])
-        for a, b in left_out
-    )
-    assert len(pairs - wanted) <= round(0.15 * (len(pool) * 2 + sum(text in scored for text in pool)))
-    assert done.facts["with a scored sentence"] == sum(pool[a] in scored or pool[b] in scored for a, b in pairs)
-
-
-def test_the_cosines_count_as_much_as_agrees_best_with_people(whole: Whole, tmp_path: Path) -> None:
-    material, stages = read_material(whole.data, bi_plan()), whole.made.stages
-    multi = BiEncoder.load(stages["multi"].folder / "model", device="cpu", max_length=48)
-    crosses = [
-        CrossEncoder.load(stages[f"labeller-{number}-sts"].folder / "model", device="cpu", max_length=48)
-        for number in (1, 2)
-    ]
-    labeller = Labeller(multi, crosses, material.scored())
-    told = {}
-    for weight in (0.01, 0.5, 1.0):
-        values = []
-        for one in material.selection:
-            a, b = one.columns.values()
-            labels = (1 - weight) * np.mean(labeller.read(a, b), axis=0) + weight * labeller.near(a, b)
-            values.append(spearman(np.asarray(one.targets), labels))
-        told[weight] = np.mean(values)
-    best = max(told, key=told.__getitem__)
-    assert len(set(told.values())) > 1
-    shutil.copytree(whole.folder, tmp_path / "run")
-    weights = tuple(sorted(told, key=told.__getitem__))  # the best comes last, so that the first would not do
-    made = make(tmp_path / "run", whole.tiny, whole.data, plan=bi_plan(cosine_weights=weights, finals=1))
-    found = made.stages["labels"]
-    assert found.facts["cosine"] == best
-    assert np.mean(list(found.facts["agreement"].values())) == pytest.approx(told[best], abs=1e-6)
-    pool, pairs = material.pool(), np.load(stages["pairs"].folder / "pairs.npy")
-    a, b = ([pool[place] for place in side] for side in pairs.T.tolist())
-    near = labeller.scale(np.load(stages["pairs"].folder / "cosines.npy"))
-    wanted = (1 - best) * np.mean(labeller.read(a, b), axis=0) + best * near
-    assert np.allclose(np.load(found.folder / "labels.npy"), wanted, atol=1e-4)
 
 
 # --- what is finished ------------------------------------------------------------------------------------------------

@@ -30,6 +30,15 @@ BEST = ("larger-silver", "larger-best", "larger-best-labels")  # and before `lab
 BILINGUAL = ("bilingual-nli", "bilingual-sts", "compact-student", "compact")
 BILINGUAL_LABELLED = ("bilingual-labels", "first")
 BILINGUAL_BEST = ("bilingual-silver", "bilingual-best", "bilingual-best-labels")
+
+
+def with_more(begun: tuple[str, ...], labelled: tuple[str, ...], best: tuple[str, ...]) -> tuple[str, ...]:
+    """The stages of a making with another model that labels, which has these of its own."""
+    before, pairs, labels = BI_STAGES.index("multi") + 1, BI_STAGES.index("pairs") + 1, BI_STAGES.index("labels")
+    whole = *BI_STAGES[:before], *begun, *BI_STAGES[before:pairs], *labelled
+    return (*whole, *BI_STAGES[pairs:labels], *best, *BI_STAGES[labels:])
+
+
 RERANK_STAGES = ("negatives", "main", "main-2", "mean", "finish")
 GRADED_STAGES = ("negatives", "relevance", "main", "main-2", "mean", "finish")  # with a larger English model
 

@@ -22,7 +22,8 @@ WORDS: dict[Language, dict[str, str]] = {
         "making": "How it was made",
         "overlap": "Overlap of training text and evaluation sets",
         "overlap text": "Rows of an evaluation set that share a text with the training text, and the score without "
-        "them. Normalised: without case, spaces and punctuation.",
+        "them. Normalised: without case, spaces and punctuation. What others had trained the teachers on is not "
+        "counted.",
         "speed": "Speed",
         "limits": "Limits",
         "further": "How to fine-tune it further",
@@ -65,7 +66,7 @@ WORDS: dict[Language, dict[str, str]] = {
         "making": "만든 방법",
         "overlap": "학습 데이터와 평가 데이터의 겹침",
         "overlap text": "학습 데이터와 같은 글이 들어 있는 평가 행의 수와, 그 행을 뺀 점수입니다. 정규화: 대소문자, "
-        "띄어쓰기, 문장 부호를 무시합니다.",
+        "띄어쓰기, 문장 부호를 무시합니다. 교사 모델이 다른 이들에게서 배운 글은 세지 않았습니다.",
         "speed": "속도",
         "limits": "한계",
         "further": "이어서 미세 조정하기",

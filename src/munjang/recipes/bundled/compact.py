@@ -3,7 +3,9 @@
     compact-student   some of its layers, and of its pieces those that our texts use most
     compact           it learns to give the whole model's vectors again
 
-A body that read much Korean before we met it is a better judge of pairs than the student, whose Korean is all ours.
+Enters: a bi-encoder of any size, the texts of `teaching`. Leaves: a stage with a bi-encoder of the plan's size. Its
+body read much Korean before we met it, where the student's Korean is all ours; what came of that as a reranker, better
+here and worse there, stands in docs/models.md.
 """
 
 from __future__ import annotations

@@ -71,8 +71,9 @@ class Labelling:
         self.compact = Compact(teaching, bilingual) if bilingual and self.plan.compact_layers else None
 
     def run(self, multi: Done, distil: Done, second: Done) -> tuple[Done, Done]:
-        """(pairs, labels); multi: labels first and finds the pairs; distil: the student.
+        """(pairs, labels); multi: labels first and finds the pairs.
 
+        distil: the student, as which labellers begin where no bilingual model was made small.
         second: the second teacher's vectors, from which the larger model learns Korean.
         """
         plan, bilingual = self.plan, self.teaching.options.bilingual
@@ -114,16 +115,16 @@ class Labelling:
             vectors = model.encode(pool, normalize=True)
             most = max(plan.pool_neighbours, plan.scored_neighbours)
             near = neighbours_of(vectors, min(most, len(pool) - 1), device=str(model.device))
-            scored = set(material.scored().texts())
-            counts = np.array([plan.scored_neighbours if text in scored else plan.pool_neighbours for text in pool])
+            texts = set(material.scored().texts())
+            scored = np.array([text in texts for text in pool])  # [pool]
+            counts = np.where(scored, plan.scored_neighbours, plan.pool_neighbours)
             pairs = silver_pairs(near, random_share=plan.random_pairs, seed=self.shop.seed, counts=counts)
             known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
             pairs = without_known(pool, pairs, known)
             cosines = np.asarray(pairwise_similarity(vectors[pairs[:, 0]], vectors[pairs[:, 1]]), np.float32)
             labels = Labeller(model, [], material.scored()).scale(cosines)
             names = save_arrays(folder, pairs=pairs, cosines=cosines, labels=labels)
-            judged = [place for place, text in enumerate(pool) if text in scored]
-            more = int(np.isin(pairs, judged).any(axis=1).sum())
+            more = int(scored[pairs].any(axis=1).sum())
             return Made(names, {"sentences": len(pool), "pairs": len(pairs), "with a scored sentence": more})
 
         inputs = {"model": multi.digest, "pool": hash_texts(pool), "random": plan.random_pairs}

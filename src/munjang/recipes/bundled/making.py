@@ -4,6 +4,7 @@
     settled     its weights but the Korean embeddings, part of the way back to those of `student` (`merging`)
     multi       NLI, STS, questions, passages, translations together: a first whole model
     larger-*    a larger model that learns Korean and to label (`larger`; left out where none was given)
+    bilingual-*, compact*   a bilingual model that labels, and the same made small (`compact`; left out likewise)
     pairs ... labels   pairs of all sentences, labelled by cross-encoders and bi-encoder together (`labelling`)
     final       `multi` again from `settled`, with the labelled pairs
     final-2 ... the same by other seeds

@@ -179,8 +179,8 @@ class BiPlan:
     bilingual_silver: Schedule = Schedule(4_000, 6e-5)  # as `larger_silver`
 
     # The bilingual model made small enough for the package: what the labellers, and so the reranker, begin as.
-    # Its layers are those that remain when one after another is left out, each time the one that the selection sets
-    # miss least (before any training); its pieces are the most frequent ones.
+    # Its layers are those that remained in a trial, before any training, when one after another was left out, each time
+    # the one that half of the selection sets' rows missed least; its pieces are the most frequent ones.
     compact_layers: tuple[int, ...] = (0, 2, 4, 6, 7, 9, 10, 11)  # none: the labellers begin as the student
     compact_pieces: int = 21_500
     compact: Schedule = Schedule(2_500, 1e-4)
