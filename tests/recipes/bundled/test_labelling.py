@@ -162,7 +162,7 @@ def test_it_learns_nli_then_scores_of_both_languages_in_both_orders(with_larger:
     made, material = with_larger.made, read_material(with_larger.data, bi_plan())
     assert [one["data"] for one in tasks_of(made, "larger-nli")] == [data_hash(one) for one in material.nli.values()]
     (sts,) = tasks_of(made, "larger-sts")
-    wanted = both_ways(material.scored())
+    wanted = both_ways(material.graded())
     assert (sts["data"], sts["objective"], sts["rows"]) == (data_hash(wanted), "CrossScore", len(wanted))
     model = CrossEncoder.load(made.stages["larger-sts"].folder / "model", device="cpu")
     assert model.max_length == 48
@@ -203,7 +203,7 @@ def test_it_learns_its_own_labels_too_and_scores_again(with_larger: Whole) -> No
     (silver,) = tasks_of(made, "larger-silver")
     assert (silver["data"], silver["objective"], silver["batch_size"]) == (data_hash(wanted), "CrossScore", 16)
     (sts,) = tasks_of(made, "larger-best")
-    assert sts["data"] == data_hash(both_ways(material.scored()))
+    assert sts["data"] == data_hash(both_ways(material.graded()))
     begun = json.loads((made.stages["larger-silver"].folder / "stage.json").read_text("utf-8"))["inputs"]
     assert begun["model"] == made.stages["larger-nli"].digest, "not from `larger-sts`"
     assert not np.array_equal(array_of(made, "larger-labels", "scores"), array_of(made, "larger-best-labels", "scores"))
@@ -212,7 +212,7 @@ def test_it_learns_its_own_labels_too_and_scores_again(with_larger: Whole) -> No
 def test_without_it_the_labellers_learn_the_cosines(whole: Whole) -> None:
     pairs = whole.made.stages["pairs"]
     wanted = read_silver(read_material(whole.data, bi_plan()), pairs, pairs, seed=0)
-    gold = both_ways(read_material(whole.data, bi_plan()).scored())
+    gold = both_ways(read_material(whole.data, bi_plan()).graded())
     for number in (1, 2):
         (silver,) = tasks_of(whole.made, f"labeller-{number}-silver")
         assert silver["data"] == data_hash(wanted)

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from munjang.data import DATASETS, Examples, load_dataset
+from munjang.data import DATASETS, Examples, join, load_dataset
 from munjang.data.normalise import normalise
 from munjang.errors import DataError
 from munjang.recipes.bundled.calibrating import question_parts
-from munjang.recipes.bundled.material import EVALUATED, SCORED, Material, read_material
+from munjang.recipes.bundled.material import EVALUATED, SCORED, Material, evenly, read_material
 from munjang.recipes.bundled.passages import Unit
 from munjang.recipes.bundled.settings import BiPlan
 from recipes.bundled.whole_data import (
@@ -373,6 +375,38 @@ def test_premises_come_with_what_they_entail(material: Material) -> None:
 def test_scored_sets_as_one(material: Material) -> None:
     assert len(material.scored()) == sum(map(len, material.sts.values()))
     assert rows_of(material.scored("stsb")) == rows_of(material.sts["stsb"])
+
+
+def test_every_band_of_scores_is_learned_equally_often(material: Material) -> None:
+    assert BiPlan().score_bands == material.bands == 10
+    found = material.graded()
+    assert found.columns == join([evenly(one, 10) for one in material.sts.values()], name="sts").columns
+    assert rows_of(found) <= rows_of(material.scored())
+    assert replace(material, bands=1).graded().columns == material.scored().columns
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=80), st.integers(2, 12))
+def test_evenly(scores: list[float], bands: int) -> None:
+    given_rows = Examples(
+        "gold",
+        "scored",
+        {"a": [f"{row}" for row in range(len(scores))], "b": ["b"] * len(scores)},
+        np.array(scores, np.float32),
+    )
+    found = evenly(given_rows, bands)
+    assert found.targets is not None
+    of = dict(zip(given_rows.columns["a"], given_rows.targets.tolist(), strict=True))
+    assert [of[text] for text in found.columns["a"]] == found.targets.tolist(), "each with its own score"
+    counts = Counter(min(int(score * bands), bands - 1) for score in found.targets.tolist())
+    assert set(counts) == {min(int(score * bands), bands - 1) for score in of.values()}
+    assert len(set(counts.values())) == 1
+    assert 2 * len(scores) <= len(found) < 2 * len(scores) + bands
+    often = Counter(found.columns["a"])
+    for band in counts:
+        inside = [often[text] for text, score in of.items() if min(int(score * bands), bands - 1) == band]
+        assert max(inside) - min(inside) <= 1, "no row of a band much oftener than another"
+    assert evenly(given_rows, bands).columns == found.columns
+    assert evenly(given_rows, 1) is given_rows
 
 
 def test_a_share_of_the_rows(data: Path, material: Material) -> None:

@@ -205,7 +205,7 @@ def test_it_learns_from_questions_that_are_not_held_out(reranked: tuple[Path, Re
     assert not set(learned.texts()) & set(held.passages)
     assert {name: task["share"] for name, task in main.items()} == {"passages": 0.7, "sts": 0.1, "silver": 0.2}
     assert main["silver"]["rows"] == whole.made.stages["pairs"].facts["pairs"]
-    gold = read_material(whole.data, bi_plan()).scored()
+    gold = read_material(whole.data, bi_plan()).graded()
     assert (main["sts"]["rows"], main["sts"]["data"]) == (2 * len(gold), data_hash(both_ways(gold))), "either order"
     silver = next(task for task in _tasks(whole.made.stages["final"].folder) if task["name"] == "silver")
     assert main["silver"]["data"] == silver["data"], "what the bi-encoder learned from"

@@ -75,7 +75,7 @@ def test_a_hundredth() -> None:
     assert (small.vocabulary, small.passages, small.foreign, small.definitions) == (2_000, 900, 400, 1_200)
     assert (small.compact_pieces, small.compact.steps, small.compact_layers) == (2_000, 25, plan.compact_layers)
     assert (small.larger_pieces, small.larger_nli.steps, small.larger_sts.steps) == (140, 15, 15)
-    assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (140, 400)
+    assert (scaled(RerankPlan(), 0.01).main.steps, scaled(RerankPlan(), 0.01).relevance) == (320, 400)
     assert small.held_questions == 100, "fewer calibrate nothing"
     assert (RerankPlan().everyday, scaled(RerankPlan(), 0.01).everyday) == (20, 0)
     assert small.multi_parts["translations"] == Part(0.16, 26)

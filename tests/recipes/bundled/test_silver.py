@@ -21,6 +21,7 @@ from munjang.recipes.bundled.silver import (
     Labeller,
     agreement,
     cosines_of,
+    either_way,
     in_other_languages,
     known_pairs,
     neighbours_of,
@@ -145,15 +146,45 @@ def test_only_texts_with_a_translation_change_and_scores_stay(count: int, seed: 
     assert in_other_languages(given_pairs, {}, seed=seed).columns == given_pairs.columns
 
 
-def test_about_half_give_way_each_side_by_itself() -> None:
+def test_about_half_give_way_and_a_fifth_of_the_pairs_cross_the_languages() -> None:
     given_pairs, other = bilingual(2000)
     found = in_other_languages(given_pairs, other, seed=0)
     turned = {role: np.array([text.startswith("문장") for text in texts[::2]]) for role, texts in found.columns.items()}
     assert not any(text.startswith("문장") for texts in found.columns.values() for text in texts[1::2])
     for one in turned.values():
         assert 0.45 < one.mean() < 0.55
-    assert 0.4 < (turned["a"] == turned["b"]).mean() < 0.6, "so that some pairs cross the languages"
+    assert 0.16 < (turned["a"] != turned["b"]).mean() < 0.24
     assert in_other_languages(given_pairs, other, seed=1).columns != found.columns
+
+
+@given(st.integers(1, 60), st.integers(0, 99))
+def test_a_pair_either_way_keeps_its_texts_and_its_score(count: int, seed: int) -> None:
+    given_pairs, _ = bilingual(count)
+    found = either_way(given_pairs, seed=seed)
+    assert (found.name, found.kind, list(found.columns)) == ("silver", "scored", ["a", "b"])
+    assert np.array_equal(np.asarray(found.targets), np.asarray(given_pairs.targets))
+    before, after = (zip(*one.columns.values(), strict=True) for one in (given_pairs, found))
+    assert [set(pair) for pair in before] == [set(pair) for pair in after]
+    assert either_way(given_pairs, seed=seed).columns == found.columns
+
+
+def test_about_half_of_the_pairs_are_read_the_other_way_round() -> None:
+    given_pairs, _ = bilingual(2000)
+    found = either_way(given_pairs, seed=0)
+    turned = np.array([a == b for a, b in zip(found.columns["a"], given_pairs.columns["b"], strict=True)])
+    assert 0.45 < turned.mean() < 0.55
+    assert either_way(given_pairs, seed=1).columns != found.columns
+
+
+def test_the_order_of_a_pair_does_not_tell_its_language() -> None:
+    given_pairs, other = bilingual(4000)
+    korean = in_other_languages(given_pairs, other, seed=3).columns["a"][::2]
+    turned = either_way(given_pairs, seed=3).columns["a"][::2]
+    one, two = (
+        np.array([text.startswith(start) for text in some])
+        for some, start in ((korean, "문장"), (turned, "sentence b"))
+    )
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.1
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------

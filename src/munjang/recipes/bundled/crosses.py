@@ -81,7 +81,7 @@ class Crosses:
         return shop.trained(
             f"{self.name}-{last}",
             lambda: shop.cross(begun.folder / "model", length, labels=labels),
-            lambda: [Task(both_ways(self.teaching.material.scored()), objectives.CrossScore(), batch_size=size)],
+            lambda: [Task(both_ways(self.teaching.material.graded()), objectives.CrossScore(), batch_size=size)],
             schedule=schedule,
             inputs={"model": begun.digest, "batch": size, "length": length, **self.teaching.of("sts")},
         )

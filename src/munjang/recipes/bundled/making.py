@@ -117,7 +117,7 @@ class _Making:
             found = [
                 task(material.triplets("ko", shop.seed), objectives.Ranking(), parts["nli-ko"]),
                 task(material.triplets("en", shop.seed), objectives.Ranking(), parts["nli-en"]),
-                task(material.scored(), objectives.CoSent(), parts["sts"]),
+                task(material.graded(), objectives.CoSent(), parts["sts"]),
                 task(material.questions, objectives.Ranking(symmetric=True), parts["questions"]),
                 task(questions, objectives.Ranking(), parts["passages"]),
                 task(teaching.taught(taught), teaching.objective(), parts["translations"]),

@@ -50,6 +50,7 @@ SCORED = (
     ("stsb", "test"),
     *((f"sts{year}", "test") for year in range(12, 17)),
 )
+_TIMES = 2  # rows of `evenly` for every row there is
 _LONGEST = 400  # characters of a plain sentence
 _HANGUL = re.compile(r"[가-힣]")
 
@@ -70,6 +71,7 @@ class Material:
     rows: Mapping[str, int]  # of every set, for the card
     other: Mapping[str, str]  # English -> Korean: sentences of the pool that are there in both languages
     every: int = 1  # of a small trial: the distance of the sentences that are taken into the pool
+    bands: int = 1  # of scores, each of which is learned equally often (`graded`)
 
     def triplets(self, language: str, seed: int) -> Examples:
         """NLI as (premise, entailment, contradiction), in both directions."""
@@ -79,6 +81,13 @@ class Material:
     def scored(self, *names: str, name: str = "sts") -> Examples:
         """Several scored sets as one."""
         return join([self.sts[one] for one in names or tuple(self.sts)], name=name)
+
+    def graded(self) -> Examples:
+        """All scored rows to learn from, each set with as many of every band of scores (`evenly`).
+
+        A third of KLUE-STS train has next to no likeness at all, where few doubts are left to learn from.
+        """
+        return join([evenly(one, self.bands) for one in self.sts.values()], name="sts")
 
     def pool(self) -> list[str]:
         """Different sentences that silver pairs are found among, no software text; in English where there is both.
@@ -180,7 +189,25 @@ def read_material(data: Path, plan: BiPlan, *, seed: int = 0) -> Material:
             for en, ko in zip(*one.examples.columns.values(), strict=True)
         },
         every=round(1 / plan.rows),
+        bands=plan.score_bands,
     )
+
+
+def evenly(examples: Examples, bands: int) -> Examples:
+    """Scored rows, about twice as many, with equally many of every band of scores that there is; 1: as they are.
+
+    Rows of rare scores stand there several times, and some of frequent ones may be missing; the seed does not matter.
+    """
+    if bands == 1:
+        return examples
+    assert examples.targets is not None
+    scores = np.asarray(examples.targets, np.float64)
+    places = np.minimum((scores * bands).astype(np.int64), bands - 1)
+    generator = np.random.default_rng(0)
+    found = np.unique(places)
+    each = -(-_TIMES * len(scores) // len(found))
+    rows = [np.resize(generator.permutation(np.flatnonzero(places == band)), each) for band in found.tolist()]
+    return examples.take(np.sort(np.concatenate(rows)))
 
 
 def _unknown(examples: Examples, known: set[str]) -> Examples:

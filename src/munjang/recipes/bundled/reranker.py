@@ -157,7 +157,7 @@ class _Making:
         def tasks() -> list[Task]:
             found = [
                 task(self.lists(negatives), objectives.CrossRanking(), parts["passages"]),
-                task(both_ways(self.material.scored()), objectives.CrossScore(), parts["sts"]),
+                task(both_ways(self.material.graded()), objectives.CrossScore(), parts["sts"]),
                 task(self.silver(shop.seed), objectives.CrossScore(), parts["silver"]),
             ]
             if relevance:
@@ -170,7 +170,7 @@ class _Making:
             "negatives": negatives.digest,
             "passages": self.bi.stages["passages"].digest,
             "silver": self.bi.stages["labels"].digest,
-            "sts": [data_hash(one) for one in self.material.sts.values()],
+            "sts": data_hash(self.material.graded()),
             "parts": described(parts),
             "length": length,
             "relevance": [relevance.digest, plan.relevance_temperature] if relevance else None,

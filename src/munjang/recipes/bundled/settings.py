@@ -88,6 +88,7 @@ class BiPlan:
     foreign: int = 40_000  # English texts with words that no other text has (`foreign_words`)
     definitions: int = 120_000  # of a dictionary (`definitions`)
     reviews: int = 100_000  # of NSMC's plain reviews; more of them drown everything else
+    score_bands: int = 10  # of STS scores, each learned equally often; 1: the rows as they are
     selection_rows: int = 1_000  # of KLUE-STS train, kept out of training, to choose by
 
     tuned: Schedule = Schedule(1_000, 4e-5)
@@ -130,14 +131,14 @@ class BiPlan:
         }
     )
 
-    pool_neighbours: int = 3
-    scored_neighbours: int = 12  # of a sentence that stands in a scored set
+    pool_neighbours: int = 4
+    scored_neighbours: int = 24  # of a sentence that stands in a scored set
     random_pairs: float = 0.15  # beside the neighbours, in proportion to them
     cosine_weight: float = 0.2  # of the bi-encoder's cosine in one of the first silver labels
     cosine_weights: tuple[float, ...] = (0.0, 0.1, 0.2, 1 / 3)  # in the last: the one that agrees best with people
 
     finals: int = 3  # trainings that differ by their seeds; the model has the mean of their weights
-    final: Schedule = Schedule(7_000, 1.5e-4, 2e-4)
+    final: Schedule = Schedule(9_000, 1.5e-4, 2e-4)
     final_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "nli-ko": Part(0.07, 256),
@@ -145,10 +146,10 @@ class BiPlan:
             "sts": Part(0.17, 128),
             "questions": Part(0.03, 128),
             "passages": Part(0.08, 128),
-            "translations": Part(0.11, 512),
+            "translations": Part(0.07, 512),
             "long": Part(0.08, 96, 3.0),
             "words": Part(0.10, 192, 3.0),
-            "silver": Part(0.31, 256),
+            "silver": Part(0.35, 384),
         }
     )
 
@@ -181,16 +182,16 @@ class BiPlan:
     # The bilingual model made small enough for the package: what the labellers, and so the reranker, begin as.
     # Its layers are those that remained in a trial, before any training, when one after another was left out, each time
     # the one that half of the selection sets' rows missed least; its pieces are the most frequent ones.
-    compact_layers: tuple[int, ...] = (0, 2, 4, 6, 7, 9, 10, 11)  # none: the labellers begin as the student
+    compact_layers: tuple[int, ...] = ()  # such as (0, 2, 4, 6, 7, 9, 10, 11); none: the labellers begin as the student
     compact_pieces: int = 21_500
     compact: Schedule = Schedule(2_500, 1e-4)
     compact_batch: int = 384
 
     # The cross-encoders that label, one after another by seed.
     labellers: int = 1
-    labeller_nli: Schedule = Schedule(2_500, 8e-5, head_rate=2e-4)
-    labeller_silver: Schedule = Schedule(3_500, 8e-5, head_rate=2e-4)
-    labeller_sts: Schedule = Schedule(2_000, 5e-5)
+    labeller_nli: Schedule = Schedule(1_800, 1e-4, head_rate=2e-4)
+    labeller_silver: Schedule = Schedule(3_500, 1e-4, head_rate=2e-4)
+    labeller_sts: Schedule = Schedule(2_000, 6e-5)
     labeller_batch: int = 64
     passages: int = 90_000  # made questions
     held_questions: int = 2_000  # of them: kept out of all training, to judge the reranker
@@ -200,14 +201,14 @@ class BiPlan:
 class RerankPlan:
     """`munjang-rerank-ko-en`, from the stages of the bi-encoder's making to the saved model."""
 
-    max_length: int = 512
+    max_length: int = 384
     train_length: int = 256
     negatives: int = 7  # passages beside the right one
     everyday: int = 20  # candidates of each everyday question, which calibrate; 0: questions held out do
     relevance: int = 40_000  # lists that a larger English model grades, where there is one
     relevance_temperature: float = 0.05  # of its cosines: the softmax over a list is to be sharp
     mains: int = 2  # as `BiPlan.finals`
-    main: Schedule = Schedule(14_000, 8e-5, head_rate=2e-4)
+    main: Schedule = Schedule(32_000, 1e-4, head_rate=2e-4, dropout=0.05)
     main_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "silver": Part(0.48, 128),

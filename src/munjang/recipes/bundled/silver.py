@@ -30,6 +30,8 @@ from munjang.vectors import pairwise_similarity, top_k
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 
+_ACROSS = 0.2  # of the silver pairs that could: those whose texts are of two languages
+
 
 def neighbours_of(vectors: Float32, k: int, *, device: str) -> Int64:  # [n, d] -> [n, k]
     """The nearest others of every row, itself left out."""
@@ -81,22 +83,35 @@ def pairs_of(texts: Sequence[str], pairs: Int64, scores: Float32, *, name: str) 
 
 
 def in_other_languages(examples: Examples, other: Mapping[str, str], *, seed: int) -> Examples:
-    """Scored pairs; of texts that have a translation, about half give way to it: the score holds for both."""
+    """Scored pairs; of texts that have a translation, about half give way to it: the score holds for both.
+
+    Most pairs stay within one language, the other or the same; `_ACROSS` of them cross the languages.
+    """
     generator = np.random.default_rng(seed)
+    first = generator.random(len(examples)) < 0.5
+    turns = first, first ^ (generator.random(len(examples)) < _ACROSS)
     columns = {
         role: [
-            other[text] if turned and text in other else text
-            for text, turned in zip(texts, (generator.random(len(texts)) < 0.5).tolist(), strict=True)
+            other[text] if turned and text in other else text for text, turned in zip(texts, turn.tolist(), strict=True)
         ]
-        for role, texts in examples.columns.items()
+        for (role, texts), turn in zip(examples.columns.items(), turns, strict=True)
     }
     return replace(examples, columns=columns)
 
 
+def either_way(examples: Examples, *, seed: int) -> Examples:
+    """Scored pairs, about half of them the other way round: whose text comes first is to mean nothing."""
+    turned = np.random.default_rng([seed, 1]).random(len(examples)) < 0.5  # not as `in_other_languages` draws
+    (one, a), (two, b) = examples.columns.items()
+    rows = zip(a, b, turned.tolist(), strict=True)
+    first, second = zip(*((y, x) if turn else (x, y) for x, y, turn in rows), strict=True)
+    return replace(examples, columns={one: list(first), two: list(second)})
+
+
 def read_silver(material: Material, pairs: Done, labels: Done, *, seed: int) -> Examples:
-    """The pairs of a run with the labels that another of its stages gave them, in either language."""
+    """The pairs of a run with the labels that another of its stages gave them, in either language and order."""
     found = pairs_of(material.pool(), load_array(pairs, "pairs"), load_array(labels, "labels"), name="silver")
-    return in_other_languages(found, material.other, seed=seed)
+    return either_way(in_other_languages(found, material.other, seed=seed), seed=seed)
 
 
 def both_ways(examples: Examples) -> Examples:

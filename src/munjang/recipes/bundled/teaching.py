@@ -85,7 +85,7 @@ class Teaching:
             "translations": data_hash(material.translations),
             "plain": hash_texts(material.plain),
             "nli": [data_hash(one) for one in material.nli.values()],
-            "sts": [data_hash(one) for one in material.sts.values()],
+            "sts": data_hash(material.graded()),
             "questions": data_hash(material.questions),
         }
 
