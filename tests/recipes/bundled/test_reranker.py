@@ -332,6 +332,18 @@ def test_a_change_repeats_what_depends_on_it(
     assert tuple(name for name in RERANK_STAGES if name not in skipped(made)) == repeated
 
 
+def test_positions_that_are_never_read_do_not_travel(
+    reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path
+) -> None:
+    shutil.copytree(reranked[0], tmp_path / "run")
+    made = rerank(tmp_path / "run", options(whole.folder, whole.tiny, whole.data), max_length=60)
+    for folder in (made.folder, made.folder.parent / "float32"):
+        model = CrossEncoder.load(folder, device="cpu")
+        assert model.max_length == model.parts.body.max_positions == 60
+    before = CrossEncoder.load(folder_of(made, "mean") / "model", device="cpu")
+    assert before.parts.body.max_positions == 64
+
+
 def test_another_bi_encoder_is_another_reranker(
     reranked: tuple[Path, RerankMade], whole: Whole, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ from munjang.recipes.bundled.stage_training import (
 )
 from munjang.recipes.bundled.teaching import MakeOptions, read_passages
 from munjang.recipes.stages import Done, Made, open_stages
+from munjang.students.positions import fewer_positions
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
 from munjang.vectors import top_k
@@ -195,7 +196,7 @@ class _Making:
 
     def finish(self, main: Done, negatives: Done) -> Done:
         def make(folder: Path) -> Made:
-            before = self.shop.cross(main.folder / "model", self.plan.max_length)
+            before = _no_longer(self.shop.cross(main.folder / "model", self.plan.max_length))
             before.save(folder / "model", dtype="int8")
             # Measured with the weights as they are saved: whole numbers.
             model = self.shop.cross(folder / "model", self.plan.max_length)
@@ -226,6 +227,13 @@ class _Making:
             inputs["questions"] = hash_texts([f"{one.query} {sorted(one.answers)}" for one in read_questions()])
             inputs["bi"] = self.bi.stages["finish"].digest
         return self.shop.stages.run("finish", inputs | {"passages": self.bi.stages["passages"].digest}, make)
+
+
+def _no_longer(model: CrossEncoder) -> CrossEncoder:
+    """The model without positions that it never reads: what lies in the package is to be small."""
+    parts = model.parts
+    body, config = fewer_positions(parts.body, parts.hf_config, model.max_length)
+    return CrossEncoder(replace(parts, body=body, hf_config=config), device=model.device)
 
 
 def find_negatives(model: BiEncoder, questions: Questions, count: int, seed: int) -> Array:
