@@ -1,4 +1,4 @@
-"""Fewer positions: the same vectors for texts that are short enough, saved and read the same, the given model untouched."""
+"""Fewer positions: the same vectors for texts that are short enough, saved and read the same, the given untouched."""
 
 from __future__ import annotations
 

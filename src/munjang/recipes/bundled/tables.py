@@ -159,10 +159,11 @@ def _gain(scores: Scores, metric: str) -> str:
 
 
 def overlap_table(model: Measured, language: Language) -> str:
-    """Rows of every set that share a text with training text, and the score without them."""
-    overlap: Mapping[str, Mapping[str, Any]] | None = model.about.get("overlap")
-    if overlap is None:
+    """Rows of every set that share a text with training text, and the score without them; no set it cannot be given."""
+    told: Mapping[str, Mapping[str, Any]] | None = model.about.get("overlap")
+    if told is None:
         return word("no training", language)
+    overlap = {name: found for name, found in told.items() if name not in model.skipped}
     if not overlap:
         return word("no overlap", language)
     names = ("set", "rows", "shared exactly", "shared", "with", "all rows", "unseen")
