@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,14 @@ from munjang.recipes.bundled.page import PARTS, filled, overview, parts_of, writ
 from munjang.recipes.bundled.picture import picture
 from munjang.recipes.bundled.published import ENGLISH, SIMILARITY
 from munjang.recipes.bundled.results import Measured, read_results
-from munjang.recipes.bundled.tables import english_table, everything_table, similarity_table, table, two_stage_table
+from munjang.recipes.bundled.tables import (
+    english_table,
+    everything_table,
+    overlap_table,
+    similarity_table,
+    table,
+    two_stage_table,
+)
 from munjang.recipes.bundled.words import note
 from munjang.recipes.card import plain_cell
 from recipes.bundled.results import results_file
@@ -87,6 +95,15 @@ def test_two_stages_show_the_gain(results: dict[str, Measured]) -> None:
     )
     assert row in shown
     assert "reranked by munjang-rerank-ko-en" in shown
+
+
+def test_overlap_is_told_of_sets_that_the_model_can_be_given(results: dict[str, Measured]) -> None:
+    shared = {"rows": 100, "exact": 8, "normalised": 10, "whole rows": 0, "by": {"KorSTS train": 10}}
+    cross = replace(results["munjang-rerank-ko-en"], about={"overlap": {"KorSTS test": shared, "KorQuAD dev": shared}})
+    shown = overlap_table(cross, "en").splitlines()
+    assert [line.split(" | ")[0] for line in shown[2:]] == ["| KorSTS test"]
+    nothing = replace(cross, about={"overlap": {"KorQuAD dev": shared}})
+    assert overlap_table(nothing, "en") == overlap_table(replace(cross, about={"overlap": {}}), "en")
 
 
 @pytest.mark.parametrize(
