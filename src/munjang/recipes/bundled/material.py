@@ -9,7 +9,6 @@ many rows of an evaluation set share a sentence with training text is counted in
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -22,7 +21,7 @@ from munjang.data.datasets import find_files
 from munjang.data.normalise import normalise, same_key
 from munjang.errors import DataError
 from munjang.recipes.bundled.calibrating import question_parts
-from munjang.recipes.bundled.passages import Unit
+from munjang.recipes.bundled.passages import HANGUL, Unit
 from munjang.recipes.bundled.settings import BiPlan
 from munjang.recipes.distilling.options import DistillOptions, Source
 from munjang.recipes.distilling.sources import Taken, read_sources
@@ -52,7 +51,6 @@ SCORED = (
 )
 _TIMES = 2  # rows of `evenly` for every row there is
 _LONGEST = 400  # characters of a plain sentence
-_HANGUL = re.compile(r"[가-힣]")
 
 
 @dataclass(frozen=True)
@@ -282,6 +280,6 @@ def _plain(
     read.rows[f"{DATASETS['nsmc-reviews'].title} train"] = len(chosen)
     texts = chain.from_iterable(one.texts() for one in (*sets, read("ynat"), read("chatbot")))
     every = (text.strip() for text in chain(texts, (reviews[row] for row in np.sort(chosen).tolist())))
-    found = dict.fromkeys(text for text in every if 4 <= len(text) <= _LONGEST and _HANGUL.search(text))
+    found = dict.fromkeys(text for text in every if 4 <= len(text) <= _LONGEST and HANGUL.search(text))
     kept = [text for text in found if normalise(text) not in known]
     return kept[:: round(1 / plan.rows)], len(found) - len(kept)

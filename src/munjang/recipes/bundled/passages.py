@@ -30,7 +30,7 @@ _PARTICLES = (
     "으로써|으로서|에서는|에게서|이라는|라는|에서|에게|부터|까지|으로|이나|은|는|이|가|을|를|의|에|도|와|과|로|만"
 )
 _PARTICLE = re.compile(rf"(?<=[가-힣]{{2}})({_PARTICLES})$")
-_HANGUL = re.compile(r"[가-힣]")
+HANGUL = re.compile(r"[가-힣]")
 _ENDS_KO = (
     "은?", "는?", "은 무엇인가?", "는 무엇인가?", "은 누구인가?", "는 언제인가?", "은 어디인가?", "는 몇인가?",
     "의 이름은?", " 어떻게 하나요?", " 무엇인가요?", " 누구인가?", " 언제인가?", " 어디인가?", " 몇 개인가?",
@@ -160,7 +160,7 @@ def question_of(unit: Unit, language: int, generator: np.random.Generator) -> st
     if generator.random() < _SHUFFLED:
         places = generator.permutation(places)
     chosen = [words[place] for place in places.tolist()]
-    korean = bool(_HANGUL.search(sentence))
+    korean = bool(HANGUL.search(sentence))
     if korean and generator.random() < _BARE:
         chosen = [_PARTICLE.sub("", word) if generator.random() < 0.7 else word for word in chosen]
     if generator.random() < _ASKED:

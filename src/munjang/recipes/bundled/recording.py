@@ -95,7 +95,7 @@ def write_making(
         "name": name,
         "kind": "cross-encoder" if cross else "bi-encoder",
         "licence": LICENCE,
-        "command": _command(cross, larger=larger, bilingual=bilingual),
+        "command": _command(cross, done, larger=larger, bilingual=bilingual),
         "seed": given.seed,
         "model": _described(model),
         "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
@@ -110,9 +110,10 @@ def write_making(
     return content
 
 
-def _command(cross: bool, *, larger: bool, bilingual: bool) -> str:
+def _command(cross: bool, stages: Iterable[Done], *, larger: bool, bilingual: bool) -> str:
     start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
     teachers = "--teacher MINILM" + " --bilingual E5" * bilingual + " --larger MPNET" * larger
+    teachers += " --agree" * any(one.name == "agreed" for one in stages)
     return f"{start} --data DIR {teachers} --output runs/{'rerank-' if cross else ''}ko-en"
 
 

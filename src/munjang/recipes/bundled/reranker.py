@@ -5,6 +5,8 @@ relevance   lists of passages, graded by the larger English model (left out wher
 main        from a labeller: silver pairs, STS, questions among their passages, and graded lists
 main-2 ...  the same by other seeds
 mean        the mean of their weights
+voices      what it, the bi-encoder and the larger English model say of pairs together (`agreeing`)
+agreed ...  the same reranker, which learns that; both stages are left out where they are not asked for
 finish      probabilities (Platt) by everyday questions, the threshold of 'no good answer', int8 weights
 """
 
@@ -23,6 +25,7 @@ from munjang.data import Examples
 from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
+from munjang.recipes.bundled.agreeing import Agreeing
 from munjang.recipes.bundled.calibrating import calibrate_reranker
 from munjang.recipes.bundled.everyday import everyday_lists, read_questions
 from munjang.recipes.bundled.making import BiMade, make_bi
@@ -50,6 +53,7 @@ from munjang.vectors import top_k
 
 RECIPE = "bundled reranker"
 _LOOKED_AT = 40  # passages that the negatives are drawn from
+_KEPT_NEGATIVES = 2  # of a question, in what `agreed` is to keep
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         relevance = None if given.larger is None or not plan.relevance else making.relevance(given.larger)
         mains = [making.main(number, negatives, relevance) for number in range(1, plan.mains + 1)]
         mean = shop.mean(mains, lambda one: shop.cross(one.folder / "model", plan.max_length))
-        finish = making.finish(mean, negatives)
+        agreed = making.agreed(mean, negatives, given.larger) if plan.agreements else mean
+        finish = making.finish(agreed, negatives)
         folder = finish.folder / "model"
         model = CrossEncoder.load(folder, device=given.device)
         path = options.folder / "making.json"
@@ -183,6 +188,14 @@ class _Making:
             schedule=plan.main,
             inputs=inputs,
         )
+
+    def agreed(self, before: Done, negatives: Done, larger: str | Path | None) -> Done:
+        def passages() -> Examples:
+            lists = self.lists(negatives)
+            few = dict(list(lists.columns.items())[: 2 + _KEPT_NEGATIVES])
+            return ranked(replace(lists, columns=few))
+
+        return Agreeing(self.plan, self.material, self.shop, self.bi, larger, passages).run(before)
 
     def silver(self, seed: int) -> Examples:
         return read_silver(self.material, self.bi.stages["pairs"], self.bi.stages["labels"], seed=seed)

@@ -18,9 +18,10 @@ _WARM_UP = 0.06
 # Numbers of a plan that `scaled` makes smaller, beside steps, rows and batches.
 _COUNTS = (
     "passages", "held_questions", "vocabulary", "foreign", "definitions", "relevance", "larger_pieces",
-    "compact_pieces",
+    "compact_pieces", "agreed_kept",
 )  # fmt: skip
 _LEAST = {"vocabulary": 2_000, "compact_pieces": 2_000, "passages": 400}
+AGREEMENTS = 2  # of a reranker that is to learn once more, `RerankPlan.agreements`
 T = TypeVar("T")
 
 
@@ -217,6 +218,14 @@ class RerankPlan:
             "relevance": Part(0.15, 16),  # left out where nothing is graded
         }
     )
+
+    # Once more, by what it, the bi-encoder and the larger English model say together (`agreeing`), if asked for.
+    agreements: int = 0  # trainings, as `mains`; 0: left out
+    agreed: Schedule = Schedule(1_200, 5e-5, dropout=0.05)
+    agreed_parts: dict[str, Part] = field(default_factory=lambda: {"silver": Part(0.85, 128), "kept": Part(0.15, 48)})
+    agreed_cosine: float = 0.3  # of the bi-encoder's cosine in a label
+    agreed_larger: float = 0.3  # of the larger model's cosine in the label of an English pair
+    agreed_kept: int = 36_000  # pairs of a question and a passage, whose scores are to stay
 
 
 def scaled(plan: T, share: float) -> T:

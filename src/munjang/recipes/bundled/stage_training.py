@@ -85,7 +85,7 @@ class Workshop:
 
         return self.stages.run(name, told, make)
 
-    def mean(self, trained: Sequence[Done], load: Callable[[Done], M]) -> Done:
+    def mean(self, trained: Sequence[Done], load: Callable[[Done], M], *, name: str = "mean") -> Done:
         """A stage with the mean of the weights that several trainings left; of one alone, that one."""
         if len(trained) == 1:
             return trained[0]
@@ -98,7 +98,7 @@ class Workshop:
             return Made(["model"], {"alone": alone, "together": dict(chooses(mean).values)})
 
         inputs = {"trained": [one.digest for one in trained], "select": [data_hash(one) for one in self.selection]}
-        return self.stages.run("mean", inputs, make)
+        return self.stages.run(name, inputs, make)
 
 
 def task(examples: Examples, objective: objectives.Objective, part: Part) -> Task:
