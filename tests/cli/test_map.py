@@ -48,6 +48,7 @@ def test_a_page_coloured_by_a_column(texts: str, tmp_path: Path) -> None:
         assert word in page
 
 
+@pytest.mark.filterwarnings("ignore:no font with Hangul")  # the names of the clusters are Korean
 def test_a_picture_coloured_by_clusters(texts: str, tmp_path: Path) -> None:
     run(texts, "--column", "text", "--clusters", "2", "--title", "빵과 비", "-o", str(tmp_path / "map.png"))
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")

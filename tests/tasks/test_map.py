@@ -216,9 +216,9 @@ def pixels(path: Path) -> np.ndarray:
 
 
 def test_a_picture_has_points_names_and_ground(plain: Map, tmp_path: Path) -> None:
-    safe = Map(plain.points, plain.labels, {0: "금융", 1: "축구"}, None, "pca", 0, 0.0)
-    light = pixels(safe.png(tmp_path / "light.png", title="지도"))
-    dark = pixels(safe.png(tmp_path / "dark.png", title="지도", dark=True))
+    safe = Map(plain.points, plain.labels, {0: "finance", 1: "football"}, None, "pca", 0, 0.0)  # any font has them
+    light = pixels(safe.png(tmp_path / "light.png", title="map"))
+    dark = pixels(safe.png(tmp_path / "dark.png", title="map", dark=True))
     assert light.shape == dark.shape == (1125, 1500, 3)
     assert light[0, 0].tolist() == [1, 1, 1]
     assert dark[0, 0].max() < 0.2
@@ -239,6 +239,17 @@ def test_hangul_is_drawn_and_not_as_empty_boxes(tmp_path: Path) -> None:
             for place, name in enumerate(["각", "뵯"])
         )
     assert one != other
+
+
+def test_a_font_of_last_resort_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib brings one: it has every character, and draws all syllables as the same box."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    own = [one for one in font_manager.fontManager.ttflist if one.fname.startswith(matplotlib.get_data_path())]
+    assert len(own) > 5
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    assert map_png.hangul_font.__wrapped__() is None
 
 
 def test_without_such_a_font_names_are_left_out_with_a_warning(

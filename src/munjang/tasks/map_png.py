@@ -151,6 +151,8 @@ def _has_hangul(path: str) -> bool:
     from matplotlib.ft2font import FT2Font
 
     try:
-        return ord("가") in FT2Font(path).get_charmap()
+        glyphs = FT2Font(path).get_charmap()
     except (RuntimeError, OSError):  # a font that cannot be read is none
         return False
+    # A font of last resort, such as matplotlib brings, has one box for all syllables.
+    return ord("가") in glyphs and glyphs[ord("가")] != glyphs.get(ord("힣"))
