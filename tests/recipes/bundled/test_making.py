@@ -513,6 +513,7 @@ def test_a_pair_of_an_evaluation_set_is_no_silver_pair_though_both_sentences_are
         selection=(scored("dev", 2, 3),),
         evaluation=(scored("test", 5, 4),),
         scored=lambda: scored("gold", 0, 1),
+        judged=lambda: np.array([text in texts[:2] for text in texts]),
     )
     shop = SimpleNamespace(
         bi=lambda done, length: Model(),

@@ -327,6 +327,14 @@ def test_the_pool_is_in_english_where_there_is_both(data: Path, material: Materi
     assert set(material.sts["korsts"].texts()) - set(fewer.other.values()) <= set(fewer.pool())
 
 
+def test_which_sentences_of_the_pool_people_scored(material: Material) -> None:
+    judged, pool = material.judged(), material.pool()
+    assert judged.shape == (len(pool),)
+    scored = {text for one in material.sts.values() for text in one.texts()}
+    assert {text for text, one in zip(pool, judged.tolist(), strict=True) if one} == scored & set(pool)
+    assert 0 < judged.sum() < len(pool)
+
+
 def test_what_passages_are_put_together_of(material: Material) -> None:
     translated, plain, others = material.units()
     pairs = list(zip(*material.translations.columns.values(), strict=True))

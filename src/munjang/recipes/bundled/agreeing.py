@@ -1,8 +1,8 @@
 """The reranker once more: what it says of pairs, put right by models that err elsewhere, and learned again.
 
 People's scores are few, and a cross-encoder that read them many times over knows them by heart. Cosines err elsewhere:
-those of the finished bi-encoder, and of English pairs those of the larger English model as it was given, which never
-learned from these scores. All together agree better with people than the reranker alone, which the stage tells.
+those of the finished bi-encoder, and of English pairs those of the larger English model as it was given, which was not
+taught these scores here. All together agree better with people than the reranker alone, which the stage tells.
 
     voices   the labels: silver pairs with a sentence of a scored set, by all together; questions and passages, by the
              reranker alone
@@ -130,10 +130,8 @@ class Agreeing:
 
     def _places(self) -> Int64:  # [pairs, 2]
         """Of the silver pairs, those with a sentence of a scored set: they are of the kind that is judged."""
-        texts = set(self.material.scored().texts())
-        scored = np.array([text in texts for text in self.material.pool()])
         pairs: Int64 = load_array(self.bi.stages["pairs"], "pairs")
-        return pairs[scored[pairs].any(axis=1)]
+        return pairs[self.material.judged()[pairs].any(axis=1)]
 
 
 class Together:
@@ -142,9 +140,9 @@ class Together:
     def __init__(self, near: BiEncoder, larger: BiEncoder | None, *, material: Material, plan: RerankPlan) -> None:
         self.larger, self.plan = larger, plan
         self.near = Labeller(near, [], material.scored())
-        english = material.sts["stsb"]
-        assert english.targets is not None
         if larger is not None:
+            english = material.sts["stsb"]
+            assert english.targets is not None
             self.scale = Scale.fit(cosines_of(larger, *english.columns.values()), english.targets)
 
     def __call__(self, a: Sequence[str], b: Sequence[str], *, scores: Float32) -> Float32:

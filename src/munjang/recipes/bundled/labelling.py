@@ -115,8 +115,7 @@ class Labelling:
             vectors = model.encode(pool, normalize=True)
             most = max(plan.pool_neighbours, plan.scored_neighbours)
             near = neighbours_of(vectors, min(most, len(pool) - 1), device=str(model.device))
-            texts = set(material.scored().texts())
-            scored = np.array([text in texts for text in pool])  # [pool]
+            scored = material.judged()
             counts = np.where(scored, plan.scored_neighbours, plan.pool_neighbours)
             pairs = silver_pairs(near, random_share=plan.random_pairs, seed=self.shop.seed, counts=counts)
             known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from munjang.data import DATASETS, Examples, join, load_dataset, nli_triplets
 from munjang.data.datasets import find_files
@@ -97,6 +98,11 @@ class Material:
             texts += one.texts()
         known = set(self.other.values())
         return [text for text in dict.fromkeys([*texts, *self.plain]) if text not in known][:: self.every]
+
+    def judged(self) -> npt.NDArray[np.bool_]:  # [pool]
+        """Of every sentence of the pool, whether people scored pairs with it."""
+        texts = set(self.scored().texts())
+        return np.array([text in texts for text in self.pool()])
 
     def units(self) -> tuple[list[Unit], list[Unit], list[Unit]]:
         """What passages are put together of: translated sentences, Korean ones, English ones.
