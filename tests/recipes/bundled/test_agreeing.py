@@ -1,10 +1,10 @@
-"""The reranker learns what it and cosines say together: labels that are the blend they claim, and what it keeps."""
+"""A finished reranker learns what it and cosines say together: labels are the mean they claim, and what it keeps."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,35 +15,56 @@ from scipy.stats import spearmanr
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
-from munjang.recipes.bundled import reranker
-from munjang.recipes.bundled.agreeing import Together
+from munjang.errors import DataError
+from munjang.recipes.bundled import agreeing
+from munjang.recipes.bundled.agreeing import AgreeOptions, Cosine, Voter, make_agreed, pairs_with, together
+from munjang.recipes.bundled.calibrating import uncalibrated
+from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.reranker import RerankMade
-from munjang.recipes.bundled.settings import RerankPlan, Schedule
-from munjang.recipes.bundled.silver import cosines_of, either_way, pairs_of
-from munjang.recipes.bundled.teaching import MakeOptions, read_passages
+from munjang.recipes.bundled.settings import AgreePlan, Part, Schedule
+from munjang.recipes.bundled.silver import cosines_of, either_way, known_pairs, pairs_of
+from munjang.recipes.bundled.teaching import PROMPT, read_passages
 from munjang.recipes.stages import Done
 from recipes.bundled.conftest import Whole, alone
-from recipes.bundled.whole_run import GRADED_STAGES, bi_plan, easy_negatives, options, other_model, rerank, skipped
+from recipes.bundled.whole_run import bi_plan, easy_negatives, other_model, skipped
 
-STAGES = (*GRADED_STAGES[:-1], "voices", "agreed", "agreed-2", "agreed-mean", "finish")
+STAGES = ("begun", "pairs", "voices", "passages", "agreed", "agreed-2", "mean", "finish")
 PAIRS = [("비가 온다", "눈이 온다"), ("It rains", "It snows"), ("A cat sleeps", "고양이가 잔다"), ("A dog", "A wolf")]
+A, B = (list(side) for side in zip(*PAIRS, strict=True))
 
 pytestmark = pytest.mark.usefixtures("quiet")
+
+
+def plan(**changes: object) -> AgreePlan:
+    small = AgreePlan(
+        max_length=64,
+        train_length=64,
+        neighbours=3,
+        questions=60,
+        held_questions=15,
+        negatives=3,
+        everyday=0,
+        agreements=2,
+        agreed=Schedule(6, 1e-3),
+        agreed_parts={"silver": Part(0.5, 8), "kept": Part(0.5, 8)},
+    )
+    return replace(small, **changes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Run:
     folder: Path
     made: RerankMade
-    given: MakeOptions  # of the bi-encoder
+    given: AgreeOptions
+    reranker: Path  # the folder that it began as
     bi: Whole
 
     def stage(self, name: str) -> Done:
         return next(one for one in self.made.stages if one.name == name)
 
-    def array(self, name: str) -> np.ndarray:
-        found: np.ndarray = np.load(self.stage("voices").folder / f"{name}.npy")
+    def array(self, stage: str, name: str) -> np.ndarray:
+        found: np.ndarray = np.load(self.stage(stage).folder / f"{name}.npy")
         return found
 
     def cross(self, stage: str) -> CrossEncoder:
@@ -58,127 +79,185 @@ class Run:
     def material(self) -> Material:
         return read_material(self.bi.data, bi_plan())
 
-    @property
-    def pairs(self) -> np.ndarray:
-        """The silver pairs with a sentence that people scored."""
-        scored, pool = set(self.material.scored().texts()), self.material.pool()
-        every = np.load(self.bi.made.stages["pairs"].folder / "pairs.npy").tolist()
-        return np.array([(a, b) for a, b in every if pool[a] in scored or pool[b] in scored])
-
 
 @pytest.fixture(scope="module")
-def run(with_larger: Whole, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(whole: Whole, reranked: tuple[Path, RerankMade], tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("agreed") / "run"
-    bi = options(with_larger.folder, with_larger.tiny, with_larger.data, larger=with_larger.tiny)
+    given = AgreeOptions(
+        data=whole.data,
+        folder=folder,
+        reranker=reranked[1].folder,
+        bi=whole.made.folder,
+        bilingual=whole.tiny,
+        larger=whole.tiny,
+        making=reranked[0] / "making.json",
+        plan=plan(),
+        texts=bi_plan(),
+        device="cpu",
+    )
     with alone(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reranker, "find_negatives", easy_negatives)
-        return Run(folder, rerank(folder, bi, agreements=2), bi, with_larger)
+        patch.setattr(agreeing, "find_negatives", easy_negatives)
+        return Run(folder, make_agreed(given), given, reranked[1].folder, whole)
 
 
 @pytest.fixture(autouse=True)
 def easy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reranker, "find_negatives", easy_negatives)
+    monkeypatch.setattr(agreeing, "find_negatives", easy_negatives)
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 
-def on_scale(model: BiEncoder, material: Material, *sets: str) -> np.ndarray:
-    """Cosines of PAIRS, brought to the scale of the scores of these sets by numpy's own least squares."""
-    people = material.scored(*sets)
-    a, b = people.columns.values()
-    factor, shift = np.polyfit(cosines_of(model, a, b), np.asarray(people.targets), 1)
-    assert factor > 0, "the test must be able to fail"
-    return np.clip(shift + factor * cosines_of(model, *map(list, zip(*PAIRS, strict=True))), 0, 1)
+class Says(Voter):
+    """Says what it was given, and remembers what it was asked."""
+
+    def __init__(self, name: str, weight: float, values: Sequence[float], *, english: bool = False) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "values", list(values))
+        object.__setattr__(self, "english", english)
+        object.__setattr__(self, "asked", [])
+
+    def says(self, a: Sequence[str], b: Sequence[str], *, progress: object = False) -> np.ndarray:
+        self.asked.extend(zip(a, b, strict=True))  # type: ignore[attr-defined]
+        return np.array([self.values[PAIRS.index(pair)] for pair in zip(a, b, strict=True)], np.float32)  # type: ignore[attr-defined]
 
 
-def scored_by(model: BiEncoder, material: Material) -> Material:
-    """The same sentences, whose scores rise with the cosines of a model that never learned."""
-    sts = {name: replace(one, targets=_rising(model, *one.columns.values())) for name, one in material.sts.items()}
-    return replace(material, sts=sts)
+def test_a_label_is_the_weighted_mean_of_who_can_read_the_pair() -> None:
+    one, two = Says("one", 1.0, [0.1, 0.2, 0.3, 0.4]), Says("two", 3.0, [0.9, 0.8, 0.7, 0.6])
+    three = Says("three", 4.0, [0, 0.5, 0, 1.0], english=True)
+    labels, said = together([one, two, three], A, B)
+    assert three.asked == [PAIRS[1], PAIRS[3]], "one Korean text is enough to be left out"  # type: ignore[attr-defined]
+    wanted = [0.7, (0.2 + 2.4 + 2) / 8, 0.6, (0.4 + 1.8 + 4) / 8]
+    assert np.allclose(labels, wanted, atol=1e-6)
+    assert np.allclose(said["two"], two.values)  # type: ignore[attr-defined]
+    assert np.isnan(said["three"]).tolist() == [True, False, True, False]
 
 
-def _rising(model: BiEncoder, a: list[str], b: list[str]) -> np.ndarray:
-    cosines = cosines_of(model, a, b)
-    return (cosines - cosines.min()) / np.ptp(cosines)
+def test_no_english_pair_asks_no_english_model() -> None:
+    english = Says("english", 1.0, [], english=True)
+    labels, _ = together([Says("one", 1.0, [0.3, 0, 0.8, 0]), english], [A[0], A[2]], [B[0], B[2]])
+    assert english.asked == []  # type: ignore[attr-defined]
+    assert np.allclose(labels, [0.3, 0.8])
 
 
-def test_a_label_is_the_blend_and_only_english_pairs_ask_the_larger_model(
-    load: Callable[[], BiEncoder], whole: Whole, tmp_path: Path
+@pytest.mark.parametrize("prompt", ["", PROMPT])
+def test_cosines_are_brought_to_the_scale_of_people(
+    load: Callable[[], BiEncoder], whole: Whole, tmp_path: Path, prompt: str
 ) -> None:
-    near, larger = load(), BiEncoder.load(other_model(whole.tiny, tmp_path / "larger"), device="cpu")
-    material = scored_by(near, read_material(whole.data, bi_plan()))
-    scores = np.array([0.1, 0.9, 0.4, 0.6], np.float32)
-    plan = RerankPlan(agreed_cosine=0.3, agreed_larger=0.4)
-    columns = [list(side) for side in zip(*PAIRS, strict=True)]
-    alone_ = Together(near, None, material=material, plan=plan)(columns[0], columns[1], scores=scores)
-    wanted = 0.7 * scores + 0.3 * on_scale(near, material)
-    assert np.allclose(alone_, wanted, atol=1e-4)
-    both = Together(near, larger, material=material, plan=plan)(columns[0], columns[1], scores=scores)
-    assert np.allclose(both[[0, 2]], wanted[[0, 2]], atol=1e-4), "one text in Korean is enough"
-    english = 0.6 * wanted + 0.4 * on_scale(larger, material, "stsb")
-    assert np.allclose(both[[1, 3]], english[[1, 3]], atol=1e-4)
-    assert np.abs(english - wanted)[[1, 3]].max() > 1e-3, "the test must be able to fail"
+    model = BiEncoder.load(other_model(whole.tiny, tmp_path / "other"), device="cpu")
+    people = read_material(whole.data, bi_plan()).scored()
+
+    def cosines(a: Sequence[str], b: Sequence[str]) -> np.ndarray:
+        return cosines_of(model, [prompt + text for text in a], [prompt + text for text in b])
+
+    near = cosines(*people.columns.values())
+    people = replace(people, targets=(near - near.min()) / np.ptp(near) * 0.5 + 0.2)
+    factor, shift = np.polyfit(near, np.asarray(people.targets), 1)
+    wanted = np.clip(shift + factor * cosines(A, B), 0, 1)
+    assert np.allclose(Cosine("one", 1.0, model, people, prompt=prompt).says(A, B), wanted, atol=1e-4)
+    assert np.ptp(wanted) > 1e-3, "the test must be able to fail"
 
 
-def test_korean_pairs_alone_need_no_larger_model(load: Callable[[], BiEncoder], whole: Whole) -> None:
-    material = read_material(whole.data, bi_plan())
-    plan, scores = RerankPlan(), np.array([0.3, 0.8], np.float32)
-    korean = ["비가 온다", "해가 뜬다"], ["눈이 온다", "달이 뜬다"]
-    with_it = Together(load(), load(), material=material, plan=plan)(*korean, scores=scores)
-    assert np.array_equal(with_it, Together(load(), None, material=material, plan=plan)(*korean, scores=scores))
+def test_pairs_are_those_of_the_rows_and_some_at_random() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(60, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = np.array([3, 17, 40])
+    found = pairs_with(rows, vectors, plan(random_pairs=0.0), seed=0, device="cpu")
+    wanted = {
+        (min(row, other), max(row, other))
+        for row in rows.tolist()
+        for other in np.argsort(-(vectors @ vectors[row]), kind="stable").tolist()[1:4]
+    }
+    assert set(map(tuple, found.tolist())) == wanted
+    more = pairs_with(rows, vectors, plan(random_pairs=1.0), seed=0, device="cpu")
+    assert wanted < set(map(tuple, more.tolist()))
+    assert (more[:, 0] < more[:, 1]).all()
+    assert len(np.unique(more, axis=0)) == len(more)
+    few = pairs_with(np.array([1]), vectors[:3], plan(random_pairs=0.0), seed=0, device="cpu")
+    assert few.tolist() == [[0, 1], [1, 2]]
+
+
+# --- the reranker that it begins as ----------------------------------------------------------------------------------
+
+
+def test_scores_are_as_before_they_became_probabilities(run: Run, reranked: tuple[Path, RerankMade]) -> None:
+    finished = CrossEncoder.load(run.reranker, device="cpu", dtype="float32")
+    before = uncalibrated(finished)
+    mean = next(one for one in reranked[1].stages if one.name == "mean").folder / "model"
+    wanted = CrossEncoder.load(mean, device="cpu", dtype="float32").predict(PAIRS)
+    assert np.allclose(before.predict(PAIRS), wanted, atol=0.02), "but for int8 weights and the numbers' four places"
+    assert not np.allclose(finished.predict(PAIRS), wanted, atol=0.02), "the test must be able to fail"
+    assert before.thresholds == {}
+    assert "answer" in finished.thresholds
+    again = uncalibrated(before)
+    assert np.array_equal(again.predict(PAIRS), before.predict(PAIRS)), "nothing tells of a calibration"
 
 
 # --- a whole run -----------------------------------------------------------------------------------------------------
 
 
-def test_the_stages_come_before_the_last(run: Run) -> None:
+def test_the_stages_one_after_another(run: Run) -> None:
     assert tuple(one.name for one in run.made.stages) == STAGES
-    inputs = json.loads((run.stage("finish").folder / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["model"] == run.stage("agreed-mean").digest
     assert set(run.made.facts["selection"]) == {"float32", "int8"}
+    model = CrossEncoder.load(run.made.folder, device="cpu")
+    assert "answer" in model.thresholds
+    assert not np.allclose(model.predict(PAIRS), CrossEncoder.load(run.reranker, device="cpu").predict(PAIRS))
 
 
-def test_pairs_of_the_kind_that_is_judged_are_labelled(run: Run) -> None:
-    labels = run.array("labels")
-    every = run.bi.made.stages["pairs"].facts["pairs"]
-    assert 20 < len(run.pairs) == len(labels) < every
-    assert run.stage("voices").facts["pairs"] == len(labels)
-    pool = run.material.pool()
-    read = either_way(pairs_of(pool, run.pairs, labels, name="silver"), seed=0)
-    scores = run.cross("mean").predict(list(zip(*read.columns.values(), strict=True)))
-    near = BiEncoder.load(run.bi.made.folder, device="cpu")
-    larger = BiEncoder.load(run.bi.tiny, device="cpu")
-    together = Together(near, larger, material=run.material, plan=RerankPlan())
+def test_every_pair_has_a_sentence_that_people_scored(run: Run) -> None:
+    material = run.material
+    pool, scored = material.pool(), set(material.scored().texts())
+    pairs = run.array("pairs", "pairs")
+    assert len(pairs) == run.stage("pairs").facts["pairs"] > 20
+    texts = [(pool[a], pool[b]) for a, b in pairs.tolist()]
+    near = [pair for pair in texts if scored & set(pair)]
+    assert len(near) > 0.8 * len(texts), "but for some at random"
+    known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
+    assert not known & known_pairs([pairs_of(pool, pairs, np.zeros(len(pairs), np.float32), name="all")])
+
+
+def test_labels_are_what_all_say_together(run: Run) -> None:
+    labels = run.array("voices", "labels")
+    pool, people, weights = run.material.pool(), run.material.scored(), plan().weights
+    read = either_way(pairs_of(pool, run.array("pairs", "pairs"), labels, name="silver"), seed=0)
     a, b = read.columns.values()
-    assert np.allclose(labels, together(a, b, scores=scores), atol=2e-3)
-    assert np.ptp(labels) > 0.01
+    tiny = BiEncoder.load(run.bi.tiny, device="cpu", max_length=64)
+    own = run.cross("begun").predict(list(zip(a, b, strict=True)))
+    voices = [
+        (weights["cosine"], Cosine("", 1.0, BiEncoder.load(run.bi.made.folder, device="cpu"), people)),
+        (weights["bilingual"], Cosine("", 1.0, tiny, people, prompt=PROMPT)),
+    ]
+    total = weights["own"] * own + sum(weight * voice.says(a, b) for weight, voice in voices)
+    count = weights["own"] + weights["cosine"] + weights["bilingual"]
+    korean = np.array([any("가" <= letter <= "힣" for letter in "".join(pair)) for pair in zip(a, b, strict=True)])
+    assert 0 < korean.mean() < 1, "the test must be able to fail"
+    assert np.allclose(labels[korean], (total / count)[korean], atol=5e-3)
+    english = total + weights["larger"] * Cosine("", 1.0, tiny, run.material.sts["stsb"]).says(a, b)
+    assert np.allclose(labels[~korean], (english / (count + weights["larger"]))[~korean], atol=5e-3)
 
 
 def test_how_far_they_agree_with_people_is_told(run: Run) -> None:
     found = run.stage("voices").facts["agreement"]
-    assert set(found) == {"alone", "together"}
+    assert set(found["alone"]) == {"own", "cosine", "bilingual"}
     for one in run.material.selection:
-        told = run.cross("mean").predict(list(zip(*one.columns.values(), strict=True)))
-        assert found["alone"][one.name] == pytest.approx(spearmanr(told, one.targets)[0], abs=1e-3)
-        assert found["together"][one.name] != found["alone"][one.name]
+        told = run.cross("begun").predict(list(zip(*one.columns.values(), strict=True)))
+        assert found["alone"]["own"][one.name] == pytest.approx(spearmanr(told, one.targets)[0], abs=5e-3)
+        assert found["together"][one.name] != found["alone"]["own"][one.name]
 
 
 def test_what_it_says_of_passages_is_kept(run: Run) -> None:
-    stage = run.bi.made.stages["passages"]
-    rest, held = read_passages(stage), read_passages(stage, "held")
-    rows, kept = run.array("rows"), run.array("kept")
-    assert len(rows) == len(set(rows.tolist())) == len(kept) == 40
-    negatives = easy_negatives(None, rest, 3, 0)  # type: ignore[arg-type]
+    rest, held = (read_passages(run.stage("passages"), name) for name in ("passages", "held"))
+    negatives, kept = run.array("passages", "negatives"), run.array("passages", "kept")
+    assert negatives.shape == (len(rest.queries), 2)
     every = [
         (query, rest.passages[place])
         for number, query in enumerate(rest.queries)
-        for place in (rest.answers[number], *negatives[number, :2].tolist())
+        for place in (rest.answers[number], *negatives[number].tolist())
     ]
-    assert max(rows) < len(every)
-    said = run.cross("mean").predict([every[row] for row in rows.tolist()])
-    assert np.allclose(kept, said, atol=2e-3)
-    assert not {every[row][1] for row in rows.tolist()} & set(held.passages)
+    assert np.allclose(kept, run.cross("begun").predict(every), atol=5e-3)
+    assert not {text for _, text in every} & set(held.passages)
 
 
 def test_both_are_learned_by_every_training_in_its_own_order(run: Run) -> None:
@@ -186,29 +265,37 @@ def test_both_are_learned_by_every_training_in_its_own_order(run: Run) -> None:
     assert one["kept"]["data"] == two["kept"]["data"]
     assert one["silver"]["data"] != two["silver"]["data"]
     assert {name: (task["objective"], task["rows"], task["share"]) for name, task in one.items()} == {
-        "silver": ("CrossScore", len(run.pairs), 0.5),
-        "kept": ("CrossScore", 40, 0.5),
+        "silver": ("CrossScore", run.stage("pairs").facts["pairs"], 0.5),
+        "kept": ("CrossScore", len(run.array("passages", "kept")), 0.5),
     }
-    before, after = (run.cross(name).predict(PAIRS) for name in ("mean", "agreed"))
+    before, after = (run.cross(name).predict(PAIRS) for name in ("begun", "agreed"))
     assert not np.allclose(before, after, atol=1e-4)
 
 
 def test_the_mean_of_their_weights_goes_on(run: Run) -> None:
-    one, two, mean = (
-        run.cross(name).parts.head.out.weight.detach().numpy() for name in ("agreed", "agreed-2", "agreed-mean")
-    )
+    one, two, mean = (run.cross(name).parts.head.out.weight.detach().numpy() for name in ("agreed", "agreed-2", "mean"))
     assert not np.allclose(one, two)
     assert np.allclose(mean, (one + two) / 2, atol=1e-6)
-    assert len(run.stage("agreed-mean").facts["alone"]) == 2
+    inputs = json.loads((run.stage("finish").folder / "stage.json").read_text("utf-8"))["inputs"]
+    assert inputs["model"] == run.stage("mean").digest
 
 
-def test_the_card_names_the_command_that_makes_it(run: Run) -> None:
-    command = json.loads((run.folder / "making.json").read_text("utf-8"))["command"]
-    assert command.endswith("--larger MPNET --agree --output runs/rerank-ko-en")
+def test_what_was_made_before_is_told_too(run: Run, reranked: tuple[Path, RerankMade]) -> None:
+    making, before = read_making(run.folder / "making.json"), read_making(reranked[0] / "making.json")
+    assert making.content["command"] == (
+        f"{before.content['command']}; munjang reproduce agree-ko-en --data DIR --bilingual E5 --larger MPNET "
+        "--output runs/agree-ko-en"
+    )
+    names = [one["name"] for one in making.rows("stages")]
+    assert names == [one.name for one in reranked[1].stages] + [f"agree: {name}" for name in STAGES]
+    teachers = [one["name"] for one in making.rows("teachers")]
+    assert teachers == [one["name"] for one in before.rows("teachers")] + ["multilingual-e5-small", "all-mpnet-base-v2"]
+    assert making.rows("data") == before.rows("data")
+    assert [one["value"] for one in making.rows("selection")] == list(run.made.facts["selection"]["int8"].values())
 
 
 def test_the_same_call_again_does_nothing(run: Run) -> None:
-    again = rerank(run.folder, run.given, agreements=2)
+    again = make_agreed(run.given)
     assert tuple(skipped(again)) == STAGES
     assert again.facts == run.made.facts
 
@@ -216,10 +303,10 @@ def test_the_same_call_again_does_nothing(run: Run) -> None:
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"agreed_cosine": 0.5}, STAGES[-5:]),
-        ({"agreed_larger": 0.5}, STAGES[-5:]),
-        ({"agreed_kept": 30}, STAGES[-5:]),
-        ({"agreed": Schedule(5, 1e-3)}, STAGES[-4:]),
+        ({"neighbours": 2}, ("pairs", "voices", *STAGES[4:])),
+        ({"weights": plan().weights | {"own": 2.0}}, ("voices", *STAGES[4:])),
+        ({"questions": 50}, STAGES[3:]),
+        ({"agreed": Schedule(5, 1e-3)}, STAGES[4:]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -227,18 +314,22 @@ def test_a_change_repeats_what_depends_on_it(
     run: Run, tmp_path: Path, change: dict[str, Any], repeated: tuple[str, ...]
 ) -> None:
     shutil.copytree(run.folder, tmp_path / "run")
-    made = rerank(tmp_path / "run", run.given, agreements=2, **change)
+    made = make_agreed(replace(run.given, folder=tmp_path / "run", plan=plan(**change)))
     assert tuple(name for name in STAGES if name not in skipped(made)) == repeated
 
 
-def test_one_training_has_no_mean(run: Run, tmp_path: Path) -> None:
-    shutil.copytree(run.folder, tmp_path / "run")
-    made = rerank(tmp_path / "run", run.given, agreements=1)
-    assert tuple(one.name for one in made.stages) == (*STAGES[:-3], "finish")
-    assert skipped(made) == list(STAGES[:-3])
+def test_without_larger_models_the_reranker_and_the_bi_encoder_speak(run: Run, tmp_path: Path) -> None:
+    given = replace(run.given, folder=tmp_path / "run", bilingual=None, larger=None, making=None)
+    made = make_agreed(replace(given, plan=plan(agreements=1)))
+    assert tuple(one.name for one in made.stages) == (*STAGES[:5], "finish"), "one training has no mean"
+    voices = next(one for one in made.stages if one.name == "voices")
+    assert set(voices.facts["agreement"]["alone"]) == {"own", "cosine"}
+    making = read_making(tmp_path / "run" / "making.json")
+    assert making.content["command"] == "munjang reproduce agree-ko-en --data DIR --output runs/agree-ko-en"
+    assert making.rows("teachers") == []
 
 
-def test_not_asked_for_it_is_left_out(run: Run, tmp_path: Path) -> None:
-    shutil.copytree(run.folder, tmp_path / "run")
-    made = rerank(tmp_path / "run", run.given)
-    assert tuple(one.name for one in made.stages) == GRADED_STAGES
+def test_a_making_that_is_not_there_is_said_before_anything_is_done(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        make_agreed(replace(run.given, folder=tmp_path / "run", making=tmp_path / "none.json"))
+    assert not (tmp_path / "run").exists()

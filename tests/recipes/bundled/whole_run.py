@@ -121,9 +121,6 @@ def rerank_plan(**changes: object) -> RerankPlan:
         everyday=0,
         mains=2,
         main=Schedule(20, 3e-3, head_rate=3e-3),
-        agreed=Schedule(6, 1e-3),
-        agreed_parts={"silver": Part(0.5, 8), "kept": Part(0.5, 8)},
-        agreed_kept=40,
         relevance=50,
         main_parts={
             "silver": Part(0.2, 8),

@@ -1,160 +1,367 @@
-"""The reranker once more: what it says of pairs, put right by models that err elsewhere, and learned again.
+"""A finished reranker once more: what it says of pairs, put right by models that err elsewhere, and learned again.
 
-People's scores are few, and a cross-encoder that read them many times over knows them by heart. Cosines err elsewhere:
-those of the finished bi-encoder, and of English pairs those of the larger English model as it was given, which was not
-taught these scores here. All together agree better with people than the reranker alone, which the stage tells.
+People's scores are few, and a cross-encoder of the package's size that read them many times over knows them by heart.
+Cosines err elsewhere: those of the finished bi-encoder, and those of larger models as they were given, which were not
+taught these scores here. All together agree better with people than the reranker alone, which the stage `voices` tells.
 
-    voices   the labels: silver pairs with a sentence of a scored set, by all together; questions and passages, by the
-             reranker alone
-    agreed   both are learned: likeness anew, and what it says of passages is to stay
-    agreed-2 ..., agreed-mean   the same by other seeds, and the mean of their weights
+    begun     the reranker as it was before its scores became probabilities
+    pairs     neighbours, by the bi-encoder, of the sentences that people scored
+    voices    their labels, by all together: in English where a pair is there in both languages
+    passages  questions and passages, made as for the bi-encoder, and what the reranker says of them
+    agreed    likeness is learned anew; what it says of passages is to stay
+    agreed-2 ..., mean   the same by other seeds, and the mean of their weights
+    finish    probabilities, the threshold of 'no good answer', int8 weights
 
-Enters: the reranker, the bi-encoder's making, questions with passages. Leaves: another reranker.
+Enters: both finished models, the public sets, larger models. Leaves: another reranker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.recipes.augmenting.blending import Scale, blended
-from munjang.recipes.bundled.making import BiMade
-from munjang.recipes.bundled.material import Material
-from munjang.recipes.bundled.passages import HANGUL
-from munjang.recipes.bundled.settings import RerankPlan
+from munjang.inputs import Progress
+from munjang.recipes.augmenting.blending import Scale
+from munjang.recipes.bundled.calibrating import uncalibrated
+from munjang.recipes.bundled.everyday import everyday_lists, read_questions
+from munjang.recipes.bundled.facts import read_making
+from munjang.recipes.bundled.material import Material, read_material
+from munjang.recipes.bundled.passages import HANGUL, Questions, joined, make_questions
+from munjang.recipes.bundled.recording import write_agreed
+from munjang.recipes.bundled.reranker import RerankMade, find_negatives, finished, lists_of, ranked
+from munjang.recipes.bundled.settings import AgreePlan, BiPlan, scaled
 from munjang.recipes.bundled.silver import (
     Float32,
     Int64,
-    Labeller,
     agreement,
     cosines_of,
     either_way,
     in_other_languages,
+    known_pairs,
+    neighbours_of,
     pairs_of,
+    without_known,
 )
-from munjang.recipes.bundled.stage_training import OTHER_SEED, Workshop, described, load_array, save_arrays, task
-from munjang.recipes.stages import Done, Made
+from munjang.recipes.bundled.stage_training import (
+    OTHER_SEED,
+    Array,
+    Workshop,
+    described,
+    load_array,
+    save_arrays,
+    task,
+)
+from munjang.recipes.bundled.teaching import PASSAGE_NEIGHBOURS, PROMPT, SHARES, read_passages
+from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
+from munjang.vectors import top_k
+
+RECIPE = "bundled reranker, once more"
+_KEPT_NEGATIVES = 2  # of a question, in what is to stay
 
 
 @dataclass(frozen=True)
-class Agreeing:
-    """What both stages are made of."""
+class AgreeOptions:
+    """Where the models and the data are, and where the run lies."""
 
-    plan: RerankPlan
-    material: Material
-    shop: Workshop
-    bi: BiMade
-    larger: str | Path | None  # the English bi-encoder
-    passages: Callable[[], Examples]  # questions with right and wrong passages, as judged pairs
+    data: Path
+    folder: Path
+    reranker: str | Path
+    bi: str | Path
+    bilingual: str | Path | None = None  # multilingual-e5-small
+    larger: str | Path | None = None  # all-mpnet-base-v2
+    making: Path | None = None  # making.json of the reranker
+    plan: AgreePlan = field(default_factory=AgreePlan)
+    texts: BiPlan = field(default_factory=BiPlan)  # what of the public sets is read
+    seed: int = 0
+    scale: float = 1.0  # below 1: a small trial
+    device: str | None = None
+    progress: Progress = False
 
-    def run(self, before: Done) -> Done:
-        """before: the stage that left the reranker."""
-        voices = self.voices(before)
-        trained = [self.agreed(number, before, voices) for number in range(1, self.plan.agreements + 1)]
-        return self.shop.mean(
-            trained, lambda one: self.shop.cross(one.folder / "model", self.plan.max_length), name="agreed-mean"
+
+def make_agreed(options: AgreeOptions) -> RerankMade:
+    """Let the reranker learn once more, or go on with it."""
+    plan = scaled(options.plan, options.scale)
+    before = None if options.making is None else read_making(options.making)
+    material = read_material(options.data, scaled(options.texts, options.scale), seed=options.seed)
+    with open_stages(options.folder, RECIPE, progress=options.progress) as stages:
+        shop = Workshop(stages, options.device, options.seed, options.progress, material.selection)
+        making = _Making(options, plan, material, shop)
+        begun, pairs = making.begun(), making.pairs()
+        voices = making.voices(begun, pairs)
+        passages = making.passages(begun)
+        trained = [making.agreed(number, begun, (pairs, voices, passages)) for number in range(1, plan.agreements + 1)]
+        mean = shop.mean(trained, lambda one: shop.cross(one.folder / "model", plan.max_length))
+        finish = making.finish(mean, passages)
+        folder = finish.folder / "model"
+        model = CrossEncoder.load(folder, device=options.device)
+        write_agreed(
+            options.folder / "making.json",
+            model,
+            folder,
+            stages.done,
+            seed=options.seed,
+            rows=material.rows,
+            labellers={"bilingual": options.bilingual is not None, "larger": options.larger is not None},
+            before=before,
         )
+        return RerankMade(folder, list(stages.done), dict(finish.facts))
 
-    def voices(self, before: Done) -> Done:
-        """float32 [pairs]: labels of `_places`; int64 and float32 [kept]: rows of `passages`, and their scores."""
+
+class _Making:
+    """The stages, in order; each is a method that tells what it is made of."""
+
+    def __init__(self, options: AgreeOptions, plan: AgreePlan, material: Material, shop: Workshop) -> None:
+        self.options, self.plan, self.material, self.shop = options, plan, material, shop
+        # Where one is missing, that is said now and not after the stages before.
+        given = {"reranker": CrossEncoder.load(options.reranker, device="cpu").fingerprint}
+        for name, one in (("bi", options.bi), ("bilingual", options.bilingual), ("larger", options.larger)):
+            if one is not None:
+                given[name] = BiEncoder.load(one, device="cpu").fingerprint
+        self.given: Mapping[str, str] = given
+
+    @cached_property
+    def bi(self) -> BiEncoder:
+        return BiEncoder.load(self.options.bi, device=self.shop.device)
+
+    @cached_property
+    def pool(self) -> list[str]:
+        return self.material.pool()
+
+    @property
+    def _device(self) -> str:
+        return str(self.bi.device)
+
+    def begun(self) -> Done:
+        def make(folder: Path) -> Made:
+            uncalibrated(CrossEncoder.load(self.options.reranker, device="cpu")).save(folder / "model")
+            return Made(["model"])
+
+        return self.shop.stages.run("begun", {"reranker": self.given["reranker"]}, make)
+
+    def pairs(self) -> Done:
+        """int64 [pairs, 2]: places in the pool."""
+        plan, material, pool = self.plan, self.material, self.pool
+
+        def make(folder: Path) -> Made:
+            vectors = self.bi.encode(pool, normalize=True)
+            found = pairs_with(
+                np.flatnonzero(material.judged()), vectors, plan, seed=self.shop.seed, device=self._device
+            )
+            known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
+            found = without_known(pool, found, known)
+            return Made(save_arrays(folder, pairs=found), {"sentences": len(pool), "pairs": len(found)})
+
+        inputs: dict[str, object] = {"bi": self.given["bi"], "pool": hash_texts(pool), "random": plan.random_pairs}
+        inputs |= {"neighbours": plan.neighbours, "seed": self.shop.seed, "scored": data_hash(material.scored())}
+        inputs["evaluation"] = [data_hash(one) for one in (*material.selection, *material.evaluation)]
+        return self.shop.stages.run("pairs", inputs, make)
+
+    def voices(self, begun: Done, pairs: Done) -> Done:
+        """float32 [pairs]."""
         plan, shop, material = self.plan, self.shop, self.material
 
         def make(folder: Path) -> Made:
-            cross = shop.cross(before.folder / "model", plan.train_length)
-            near = BiEncoder.load(self.bi.folder, device=shop.device)
-            larger = None if self.larger is None else BiEncoder.load(self.larger, device=shop.device)
-            together = Together(near, larger, material=material, plan=plan)
-            read = either_way(self._silver(None), seed=shop.seed)
-            labels = together(*read.columns.values(), scores=cross.predict(_rows(read), progress=shop.progress))
-            alone = [cross.predict(_rows(one)) for one in material.selection]
-            told = [
-                together(*one.columns.values(), scores=said)
-                for one, said in zip(material.selection, alone, strict=True)
-            ]
-            judged = self.passages()
-            rows = np.sort(np.random.default_rng(shop.seed).permutation(len(judged))[: plan.agreed_kept])
-            kept = cross.predict(_rows(judged.take(rows)), progress=shop.progress)
-            names = save_arrays(folder, labels=labels, rows=rows, kept=kept)
-            facts = {"alone": agreement(material.selection, alone), "together": agreement(material.selection, told)}
-            return Made(names, {"pairs": len(labels), "kept": len(kept), "agreement": facts})
+            voters = self._voters(begun)
+            read = either_way(pairs_of(self.pool, *_unlabelled(pairs), name="silver"), seed=shop.seed)
+            labels, _ = together(voters, *read.columns.values(), progress=shop.progress)
+            told = [together(voters, *one.columns.values()) for one in material.selection]
+            alone = {
+                voter.name: agreement(material.selection, [said[voter.name] for _, said in told])
+                for voter in voters
+                if not voter.english
+            }
+            facts = {"alone": alone, "together": agreement(material.selection, [label for label, _ in told])}
+            return Made(save_arrays(folder, labels=labels), {"pairs": len(labels), "agreement": facts})
 
-        inputs: dict[str, object] = {"model": before.digest, "bi": self.bi.stages["finish"].digest}
-        inputs["larger"] = None if self.larger is None else BiEncoder.load(self.larger, device="cpu").fingerprint
-        inputs |= {"pairs": self.bi.stages["pairs"].digest, "passages": data_hash(self.passages())}
-        inputs |= {"scored": data_hash(material.scored()), "length": plan.train_length, "seed": shop.seed}
-        inputs |= {"weights": [plan.agreed_cosine, plan.agreed_larger], "kept": plan.agreed_kept}
-        inputs["selection"] = [data_hash(one) for one in material.selection]
+        inputs: dict[str, object] = {"given": dict(self.given), "begun": begun.digest, "pairs": pairs.digest}
+        inputs |= {"weights": plan.weights, "length": plan.train_length, "seed": shop.seed}
+        inputs |= {"scored": data_hash(material.scored()), "selection": [data_hash(one) for one in material.selection]}
         return shop.stages.run("voices", inputs, make)
 
-    def agreed(self, number: int, before: Done, voices: Done) -> Done:
-        """One of several trainings, which read the pairs in other orders and languages."""
+    def _voters(self, begun: Done) -> list[Voter]:
+        plan, shop, options, people = self.plan, self.shop, self.options, self.material.scored()
+        own = shop.cross(begun.folder / "model", plan.train_length)
+        found: list[Voter] = [
+            Reader("own", plan.weights["own"], own),
+            Cosine("cosine", plan.weights["cosine"], self.bi, people),
+        ]
+        if options.bilingual is not None:
+            model = BiEncoder.load(options.bilingual, device=shop.device, max_length=plan.train_length)
+            found.append(Cosine("bilingual", plan.weights["bilingual"], model, people, prompt=PROMPT))
+        if options.larger is not None:
+            model = BiEncoder.load(options.larger, device=shop.device, max_length=plan.train_length)
+            found.append(Cosine("larger", plan.weights["larger"], model, self.material.sts["stsb"], english=True))
+        return found
+
+    def passages(self, begun: Done) -> Done:
+        """Questions to keep and questions held out; int64 negatives of each; the reranker's scores of kept pairs."""
+        plan, shop, material, seed = self.plan, self.shop, self.material, self.shop.seed
+
+        def make(folder: Path) -> Made:
+            found = []
+            for units, share in zip(material.units(), SHARES, strict=True):
+                vectors = self.bi.encode([" ".join(unit.versions) for unit in units], normalize=True)
+                near = neighbours_of(vectors, min(PASSAGE_NEIGHBOURS, len(units) - 1), device=self._device)
+                found.append(make_questions(units, near, count=round(share * plan.questions), seed=seed))
+            rest, held = joined(found).split(plan.held_questions, seed=seed)
+            for name, some in (("passages", rest), ("held", held)):
+                (folder / f"{name}.json").write_text(json.dumps(asdict(some), ensure_ascii=False), encoding="utf-8")
+            every = joined([held, Questions([], rest.passages, [], rest.groups)])
+            negatives = [
+                find_negatives(self.bi, some, count, seed)
+                for some, count in ((rest, _KEPT_NEGATIVES), (every, plan.negatives))
+            ]
+            kept = ranked(lists_of(rest, negatives[0], name="kept"))
+            cross = shop.cross(begun.folder / "model", plan.train_length)
+            scores = cross.predict(_rows(kept), progress=shop.progress)
+            names = save_arrays(folder, kept=scores, negatives=negatives[0], wrong=negatives[1])
+            counts = {"questions": len(rest.queries), "passages": len(rest.passages), "held": len(held.queries)}
+            return Made(["passages.json", "held.json", *names], counts)
+
+        inputs: dict[str, object] = {"begun": begun.digest, "bi": self.given["bi"], "length": plan.train_length}
+        inputs |= {"translations": data_hash(material.translations), "plain": hash_texts(material.plain), "seed": seed}
+        inputs |= {"nli": [data_hash(one) for one in material.nli.values()], "shares": SHARES}
+        inputs |= {"count": plan.questions, "held": plan.held_questions, "negatives": [_KEPT_NEGATIVES, plan.negatives]}
+        return shop.stages.run("passages", inputs, make)
+
+    def agreed(self, number: int, begun: Done, learned: tuple[Done, Done, Done]) -> Done:
+        """One of several trainings, which read the pairs in other orders and languages.
+
+        learned: pairs, their labels, passages.
+        """
         shop = replace(self.shop, seed=self.shop.seed + OTHER_SEED * (number - 1))
-        plan, parts = self.plan, self.plan.agreed_parts
+        plan, parts, (pairs, voices, passages) = self.plan, self.plan.agreed_parts, learned
 
         def tasks() -> list[Task]:
-            labelled = self._silver(load_array(voices, "labels"))
+            labelled = pairs_of(self.pool, load_array(pairs, "pairs"), load_array(voices, "labels"), name="silver")
             silver = in_other_languages(labelled, self.material.other, seed=shop.seed)
-            judged = self.passages().take(load_array(voices, "rows"))
-            queries, documents = judged.columns.values()
-            kept = Examples("kept", "scored", {"a": queries, "b": documents}, load_array(voices, "kept"))
+            kept = ranked(lists_of(read_passages(passages), load_array(passages, "negatives"), name="kept"))
+            a, b = kept.columns.values()
+            stays = Examples("kept", "scored", {"a": a, "b": b}, load_array(passages, "kept"))
             return [
                 task(either_way(silver, seed=shop.seed), objectives.CrossScore(), parts["silver"]),
-                task(kept, objectives.CrossScore(), parts["kept"]),
+                task(stays, objectives.CrossScore(), parts["kept"]),
             ]
 
+        inputs: dict[str, object] = {one.name: one.digest for one in (begun, *learned)}
+        inputs["translations"] = hash_texts([text for pair in self.material.other.items() for text in pair])
         return shop.trained(
             "agreed" if number == 1 else f"agreed-{number}",
-            lambda: shop.cross(before.folder / "model", plan.train_length),
+            lambda: shop.cross(begun.folder / "model", plan.train_length),
             tasks,
             schedule=plan.agreed,
-            inputs={
-                "model": before.digest,
-                "voices": voices.digest,
-                "translations": hash_texts([text for pair in self.material.other.items() for text in pair]),
-                "parts": described(parts),
-                "length": plan.train_length,
-            },
+            inputs=inputs | {"parts": described(parts), "length": plan.train_length},
         )
 
-    def _silver(self, labels: Float32 | None) -> Examples:
-        """The pairs with their labels, in English where they are there in both languages; None: none yet."""
-        pool, places = self.material.pool(), self._places()
-        return pairs_of(pool, places, np.zeros(len(places), np.float32) if labels is None else labels, name="silver")
+    def finish(self, mean: Done, passages: Done) -> Done:
+        plan, shop = self.plan, self.shop
 
-    def _places(self) -> Int64:  # [pairs, 2]
-        """Of the silver pairs, those with a sentence of a scored set: they are of the kind that is judged."""
-        pairs: Int64 = load_array(self.bi.stages["pairs"], "pairs")
-        return pairs[self.material.judged()[pairs].any(axis=1)]
+        def make(folder: Path) -> Made:
+            rest, held = read_passages(passages), read_passages(passages, "held")
+            every = joined([held, Questions([], rest.passages, [], rest.groups)])
+            lists = lists_of(every, load_array(passages, "wrong"), name="held")
+            known = everyday_lists(self.bi, plan.everyday) if plan.everyday else ranked(lists)
+            return finished(mean, folder, shop=shop, length=plan.max_length, known=known, held=lists)
+
+        inputs: dict[str, object] = {"model": mean.digest, "passages": passages.digest, "everyday": plan.everyday}
+        inputs |= {"bi": self.given["bi"], "length": plan.max_length}
+        if plan.everyday:
+            inputs["questions"] = hash_texts([f"{one.query} {sorted(one.answers)}" for one in read_questions()])
+        return shop.stages.run("finish", inputs, make)
 
 
-class Together:
-    """A cross-encoder's scores, put right by cosines on the scale of people's scores."""
+def pairs_with(rows: Int64, vectors: Float32, plan: AgreePlan, *, seed: int, device: str) -> Int64:
+    """Pairs of these rows with their nearest others, and random ones beside them, each once: [pairs, 2]."""
+    near = top_k(vectors[rows], vectors, min(plan.neighbours + 1, len(vectors)), memory_mb=2048, device=device).indices
+    pairs = np.stack([np.repeat(rows, near.shape[1]), near.ravel()], axis=1)  # itself is among them
+    drawn = np.random.default_rng(seed).integers(0, len(vectors), (round(plan.random_pairs * len(pairs)), 2))
+    pairs = np.sort(np.concatenate([pairs, drawn]), axis=1)
+    found: Int64 = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
+    return found
 
-    def __init__(self, near: BiEncoder, larger: BiEncoder | None, *, material: Material, plan: RerankPlan) -> None:
-        self.larger, self.plan = larger, plan
-        self.near = Labeller(near, [], material.scored())
-        if larger is not None:
-            english = material.sts["stsb"]
-            assert english.targets is not None
-            self.scale = Scale.fit(cosines_of(larger, *english.columns.values()), english.targets)
 
-    def __call__(self, a: Sequence[str], b: Sequence[str], *, scores: Float32) -> Float32:
-        """One label for every pair [n]. scores [n]: what the cross-encoder says."""
-        labels = blended(scores, self.near.near(a, b), self.plan.agreed_cosine)
-        if self.larger is None:
-            return labels
-        rows = [row for row, pair in enumerate(zip(a, b, strict=True)) if not any(map(HANGUL.search, pair))]
-        if rows:
-            told = cosines_of(self.larger, [a[row] for row in rows], [b[row] for row in rows])
-            labels[rows] = blended(labels[rows], self.scale(told), self.plan.agreed_larger)
-        return labels
+# --- voices ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Voter:
+    """Who says how alike two texts are, 0..1, and what it counts for. english: it reads no Korean."""
+
+    name: str
+    weight: float
+
+    english = False
+
+    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Reader(Voter):
+    """A cross-encoder."""
+
+    model: CrossEncoder
+
+    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+        return self.model.predict(list(zip(a, b, strict=True)), progress=progress)
+
+
+@dataclass(frozen=True)
+class Cosine(Voter):
+    """Cosines, brought to the scale of people's scores. prompt: before every text."""
+
+    model: BiEncoder
+    people: Examples
+    prompt: str = ""
+    english: bool = False
+
+    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+        return self._scale(self._cosines(a, b)).astype(np.float32)
+
+    @cached_property
+    def _scale(self) -> Scale:
+        assert self.people.targets is not None
+        return Scale.fit(self._cosines(*self.people.columns.values()), self.people.targets)
+
+    def _cosines(self, a: Sequence[str], b: Sequence[str]) -> Float32:
+        return cosines_of(self.model, *([self.prompt + text for text in side] for side in (a, b)))
+
+
+def together(
+    voters: Sequence[Voter], a: Sequence[str], b: Sequence[str], *, progress: Progress = False
+) -> tuple[Float32, dict[str, Float32]]:
+    """One label for every pair [n], the weighted mean of who can read it; and what each of them said.
+
+    Who reads no Korean is asked of pairs without it alone, and says nan of the others.
+    """
+    english = np.array([not any(map(HANGUL.search, pair)) for pair in zip(a, b, strict=True)], bool)
+    total, weights = np.zeros(len(a), np.float64), np.zeros(len(a), np.float64)
+    said: dict[str, Float32] = {}
+    for voter in voters:
+        rows = np.flatnonzero(english) if voter.english else np.arange(len(a))
+        told = np.full(len(a), np.nan, np.float32)
+        if len(rows):
+            some = ([side[row] for row in rows.tolist()] for side in (a, b))
+            told[rows] = voter.says(*some, progress=progress)
+            total[rows] += voter.weight * told[rows]
+            weights[rows] += voter.weight
+        said[voter.name] = told
+    return (total / weights).astype(np.float32), said
+
+
+def _unlabelled(pairs: Done) -> tuple[Int64, Float32]:
+    found: Array = load_array(pairs, "pairs")
+    return found, np.zeros(len(found), np.float32)
 
 
 def _rows(examples: Examples) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import torch
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
@@ -261,6 +262,21 @@ def calibrate_reranker(model: CrossEncoder, examples: Examples, *, seed: int = 0
     }
     threshold = Threshold(answer, "answer", _ANSWER, measured)
     return calibrated.with_thresholds({"answer": threshold})
+
+
+def uncalibrated(model: CrossEncoder) -> CrossEncoder:
+    """A copy with the scores of before `calibrate_reranker`, to train it further; without thresholds.
+
+    Of a model whose thresholds do not tell how it was calibrated: the scores that it has.
+    """
+    measured = model.thresholds["answer"].measured if "answer" in model.thresholds else {}
+    platt = measured.get("platt")
+    head = copy.deepcopy(model.parts.head)
+    if isinstance(platt, Mapping):
+        with torch.no_grad():
+            head.out.bias.sub_(float(platt["shift"])).div_(float(platt["scale"]))
+            head.out.weight.div_(float(platt["scale"]))
+    return CrossEncoder(replace(model.parts, head=head, thresholds={}), device=model.device, dtype=_dtype_name(model))
 
 
 def _even(examples: Examples, seed: int) -> Examples:

@@ -7,7 +7,7 @@ and settings come from the run folder; sizes from the saved model. Nothing is wr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import DATASETS
 from munjang.durable import write_whole
-from munjang.recipes.bundled.facts import check_making
+from munjang.recipes.bundled.facts import Making, check_making
 from munjang.recipes.bundled.teaching import MakeOptions
 from munjang.recipes.reproduce.running import machine
 from munjang.recipes.stages import Done
@@ -58,6 +58,7 @@ _BILINGUAL: dict[str, object] = {
     "use": _BILINGUAL_USE,
     "source": "intfloat/multilingual-e5-small",
 }
+_GIVEN = {"bilingual": " --bilingual E5", "larger": " --larger MPNET"}
 _BODY = {"en": "body, made small", "ko": "작게 만든 본체"}  # of a reranker that begins as it
 _GRADES = {"en": "graded relevance", "ko": "관련도를 가르침"}  # what it does too, where there is that stage
 _TEACHERS: list[dict[str, Any]] = [
@@ -89,31 +90,71 @@ def write_making(
     larger, bilingual = given.larger is not None, given.bilingual is not None
     cross = isinstance(model, CrossEncoder)
     done, small = list(stages), cross and bool(given.plan.compact_layers)
-    name = "munjang-rerank-ko-en" if cross else "munjang-ko-en"
-    content = {
+    content = _described_whole(model, folder, done, rows) | {
+        "command": _command(cross, larger=larger, bilingual=bilingual),
+        "seed": given.seed,
+        "teachers": _teachers(done, larger=larger, bilingual=bilingual, small=small),
+    }
+    return _write(path, content)
+
+
+def write_agreed(
+    path: Path,
+    model: CrossEncoder,
+    folder: Path,
+    stages: Sequence[Done],
+    *,
+    seed: int,
+    rows: Mapping[str, int],
+    labellers: Mapping[str, bool],
+    before: Making | None = None,
+) -> dict[str, Any]:
+    """The same of a reranker that learned once more (`agreeing`). before: what its making said.
+
+    labellers: whether there was a 'bilingual' model and a 'larger' one.
+    """
+    given = "".join(text for name, text in _GIVEN.items() if labellers[name])
+    command = f"munjang reproduce agree-ko-en --data DIR{given} --output runs/agree-ko-en"
+    there = [one for name, one in (("bilingual", _BILINGUAL), ("larger", _LARGER)) if labellers[name]]
+    content = _described_whole(model, folder, stages, rows) | {"command": command, "seed": seed, "teachers": there}
+    if before is not None:
+        told = before.content
+        known = {one["name"] for one in told["teachers"]}
+        content["command"] = f"{told['command']}; {command}"
+        content["teachers"] = [*told["teachers"], *(one for one in there if one["name"] not in known)]
+        own = [{**one, "name": f"agree: {one['name']}"} for one in content["stages"]]
+        content["stages"] = [*told["stages"], *own]
+    return _write(path, content)
+
+
+def _described_whole(
+    model: BiEncoder | CrossEncoder, folder: Path, stages: Sequence[Done], rows: Mapping[str, int]
+) -> dict[str, Any]:
+    """What can be counted of every model."""
+    cross = isinstance(model, CrossEncoder)
+    return {
         "format": 1,
-        "name": name,
+        "name": "munjang-rerank-ko-en" if cross else "munjang-ko-en",
         "kind": "cross-encoder" if cross else "bi-encoder",
         "licence": LICENCE,
-        "command": _command(cross, done, larger=larger, bilingual=bilingual),
-        "seed": given.seed,
         "model": _described(model),
         "sizes": [_size(file, folder) for file in sorted(folder.rglob("*")) if file.stat().st_size > 100_000],
         "data": list(_data(rows)),
-        "teachers": _teachers(done, larger=larger, bilingual=bilingual, small=small),
-        "stages": [{"name": one.name, "seconds": round(one.seconds, 1), "settings": _settings(one)} for one in done],
-        "selection": list(_selection(done[-1])),
+        "stages": [{"name": one.name, "seconds": round(one.seconds, 1), "settings": _settings(one)} for one in stages],
+        "selection": list(_selection(stages[-1])),
         "machine": machine(model.device),
     }
+
+
+def _write(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     check_making(content, str(path))
     write_whole(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
     return content
 
 
-def _command(cross: bool, stages: Iterable[Done], *, larger: bool, bilingual: bool) -> str:
+def _command(cross: bool, *, larger: bool, bilingual: bool) -> str:
     start = "munjang reproduce rerank-ko-en --bi runs/ko-en" if cross else "munjang reproduce ko-en"
     teachers = "--teacher MINILM" + " --bilingual E5" * bilingual + " --larger MPNET" * larger
-    teachers += " --agree" * any(one.name == "agreed" for one in stages)
     return f"{start} --data DIR {teachers} --output runs/{'rerank-' if cross else ''}ko-en"
 
 

@@ -5,8 +5,6 @@ relevance   lists of passages, graded by the larger English model (left out wher
 main        from a labeller: silver pairs, STS, questions among their passages, and graded lists
 main-2 ...  the same by other seeds
 mean        the mean of their weights
-voices      what it, the bi-encoder and the larger English model say of pairs together (`agreeing`)
-agreed ...  the same reranker, which learns that; both stages are left out where they are not asked for
 finish      probabilities (Platt) by everyday questions, the threshold of 'no good answer', int8 weights
 """
 
@@ -25,7 +23,6 @@ from munjang.data import Examples
 from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.inputs import Progress
-from munjang.recipes.bundled.agreeing import Agreeing
 from munjang.recipes.bundled.calibrating import calibrate_reranker
 from munjang.recipes.bundled.everyday import everyday_lists, read_questions
 from munjang.recipes.bundled.making import BiMade, make_bi
@@ -53,7 +50,6 @@ from munjang.vectors import top_k
 
 RECIPE = "bundled reranker"
 _LOOKED_AT = 40  # passages that the negatives are drawn from
-_KEPT_NEGATIVES = 2  # of a question, in what `agreed` is to keep
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,7 @@ def make_reranker(options: RerankOptions) -> RerankMade:
         relevance = None if given.larger is None or not plan.relevance else making.relevance(given.larger)
         mains = [making.main(number, negatives, relevance) for number in range(1, plan.mains + 1)]
         mean = shop.mean(mains, lambda one: shop.cross(one.folder / "model", plan.max_length))
-        agreed = making.agreed(mean, negatives, given.larger) if plan.agreements else mean
-        finish = making.finish(agreed, negatives)
+        finish = making.finish(mean, negatives)
         folder = finish.folder / "model"
         model = CrossEncoder.load(folder, device=given.device)
         path = options.folder / "making.json"
@@ -137,16 +132,8 @@ class _Making:
 
     def lists(self, negatives: Done, name: str = "passages") -> Examples:
         """Questions with the right passage first, then wrong ones."""
-        places = load_array(negatives, name)
         questions = self.held() if name == "held" else self.questions()
-        columns = {
-            "anchor": list(questions.queries),
-            "positive": [questions.passages[place] for place in questions.answers],
-        }
-        for number in range(places.shape[1]):
-            role = "negative" if number == 0 else f"negative_{number + 1}"
-            columns[role] = [questions.passages[place] for place in places[:, number].tolist()]
-        return Examples(name, "pairs", columns)
+        return lists_of(questions, load_array(negatives, name), name=name)
 
     def relevance(self, larger: str | Path) -> Done:
         return Grading(larger, self.plan.relevance, self.material, self.bi.stages["passages"], self.shop).run()
@@ -189,14 +176,6 @@ class _Making:
             inputs=inputs,
         )
 
-    def agreed(self, before: Done, negatives: Done, larger: str | Path | None) -> Done:
-        def passages() -> Examples:
-            lists = self.lists(negatives)
-            few = dict(list(lists.columns.items())[: 2 + _KEPT_NEGATIVES])
-            return ranked(replace(lists, columns=few))
-
-        return Agreeing(self.plan, self.material, self.shop, self.bi, larger, passages).run(before)
-
     def silver(self, seed: int) -> Examples:
         return read_silver(self.material, self.bi.stages["pairs"], self.bi.stages["labels"], seed=seed)
 
@@ -204,34 +183,13 @@ class _Making:
         """What calibrates the reranker: everyday questions; in a trial, whose model knows too little, made ones."""
         if not self.plan.everyday:
             return ranked(held)
-        model = BiEncoder.load(self.bi.folder, device=self.shop.device)
-        return everyday_lists(model, self.plan.everyday)
+        return everyday_lists(BiEncoder.load(self.bi.folder, device=self.shop.device), self.plan.everyday)
 
     def finish(self, main: Done, negatives: Done) -> Done:
         def make(folder: Path) -> Made:
-            before = _no_longer(self.shop.cross(main.folder / "model", self.plan.max_length))
-            before.save(folder / "model", dtype="int8")
-            # Measured with the weights as they are saved: whole numbers.
-            model = self.shop.cross(folder / "model", self.plan.max_length)
             held = self.lists(negatives, "held")
             known = self.judged(held)
-            try:
-                calibrated = calibrate_reranker(model, known)
-            except InputError as error:
-                raise InputError(
-                    f"the reranker is trained, but over the {len(known):,} pairs of {known.name!r} its scores cannot "
-                    f"become probabilities: {error}. Give `main` more steps (a trial: a larger scale); the stages "
-                    "before them are kept"
-                ) from error
-            calibrated.save(folder / "model", dtype="int8")
-            calibrated.save(folder / "float32")
-            after = CrossEncoder.load(folder / "model", device=self.shop.device)
-            scores = {
-                kind: {one.name: StsEvaluator(one)(which).value for one in self.material.selection}
-                | {"first of its list": first_of(which, held)}
-                for kind, which in (("float32", before), ("int8", after))
-            }
-            return Made(["model", "float32"], {"selection": scores})
+            return finished(main, folder, shop=self.shop, length=self.plan.max_length, known=known, held=held)
 
         asked = self.plan.everyday
         inputs: dict[str, object] = {"model": main.digest, "negatives": negatives.digest, "everyday": asked}
@@ -240,6 +198,46 @@ class _Making:
             inputs["questions"] = hash_texts([f"{one.query} {sorted(one.answers)}" for one in read_questions()])
             inputs["bi"] = self.bi.stages["finish"].digest
         return self.shop.stages.run("finish", inputs | {"passages": self.bi.stages["passages"].digest}, make)
+
+
+def finished(trained: Done, folder: Path, *, shop: Workshop, length: int, known: Examples, held: Examples) -> Made:
+    """The last stage of a reranker: probabilities by the pairs of `known`, int8 weights, and what they score.
+
+    held: lists of the right passage and wrong ones, which nothing was trained on.
+    """
+    before = _no_longer(shop.cross(trained.folder / "model", length))
+    before.save(folder / "model", dtype="int8")
+    # Measured with the weights as they are saved: whole numbers.
+    model = shop.cross(folder / "model", length)
+    try:
+        calibrated = calibrate_reranker(model, known)
+    except InputError as error:
+        raise InputError(
+            f"the reranker is trained, but over the {len(known):,} pairs of {known.name!r} its scores cannot "
+            f"become probabilities: {error}. Give `{trained.name}` more steps (a trial: a larger scale); the stages "
+            "before them are kept"
+        ) from error
+    calibrated.save(folder / "model", dtype="int8")
+    calibrated.save(folder / "float32")
+    after = CrossEncoder.load(folder / "model", device=shop.device)
+    scores = {
+        kind: {one.name: StsEvaluator(one)(which).value for one in shop.selection}
+        | {"first of its list": first_of(which, held)}
+        for kind, which in (("float32", before), ("int8", after))
+    }
+    return Made(["model", "float32"], {"selection": scores})
+
+
+def lists_of(questions: Questions, negatives: Array, *, name: str) -> Examples:
+    """Questions with the right passage first, then wrong ones. negatives: int64 [questions, n]."""
+    columns = {
+        "anchor": list(questions.queries),
+        "positive": [questions.passages[place] for place in questions.answers],
+    }
+    for number in range(negatives.shape[1]):
+        role = "negative" if number == 0 else f"negative_{number + 1}"
+        columns[role] = [questions.passages[place] for place in negatives[:, number].tolist()]
+    return Examples(name, "pairs", columns)
 
 
 def _no_longer(model: CrossEncoder) -> CrossEncoder:

@@ -18,10 +18,9 @@ _WARM_UP = 0.06
 # Numbers of a plan that `scaled` makes smaller, beside steps, rows and batches.
 _COUNTS = (
     "passages", "held_questions", "vocabulary", "foreign", "definitions", "relevance", "larger_pieces",
-    "compact_pieces", "agreed_kept",
+    "compact_pieces", "questions",
 )  # fmt: skip
-_LEAST = {"vocabulary": 2_000, "compact_pieces": 2_000, "passages": 400}
-AGREEMENTS = 2  # of a reranker that is to learn once more, `RerankPlan.agreements`
+_LEAST = {"vocabulary": 2_000, "compact_pieces": 2_000, "passages": 400, "questions": 400}
 T = TypeVar("T")
 
 
@@ -219,13 +218,26 @@ class RerankPlan:
         }
     )
 
-    # Once more, by what it, the bi-encoder and the larger English model say together (`agreeing`), if asked for.
-    agreements: int = 0  # trainings, as `mains`; 0: left out
-    agreed: Schedule = Schedule(1_200, 5e-5, dropout=0.05)
-    agreed_parts: dict[str, Part] = field(default_factory=lambda: {"silver": Part(0.85, 128), "kept": Part(0.15, 48)})
-    agreed_cosine: float = 0.3  # of the bi-encoder's cosine in a label
-    agreed_larger: float = 0.3  # of the larger model's cosine in the label of an English pair
-    agreed_kept: int = 36_000  # pairs of a question and a passage, whose scores are to stay
+
+@dataclass(frozen=True)
+class AgreePlan:
+    """`munjang-rerank-ko-en` once more, by what several models say together (`agreeing`)."""
+
+    max_length: int = 384
+    train_length: int = 256
+    neighbours: int = 16  # of a sentence that people scored
+    random_pairs: float = 0.15  # beside them, in proportion
+    # What each voice counts for in a label: the reranker's own, and cosines; the larger model's of English pairs.
+    weights: dict[str, float] = field(
+        default_factory=lambda: {"own": 1.0, "cosine": 0.45, "bilingual": 0.35, "larger": 0.75}
+    )
+    questions: int = 10_000  # made ones: what the reranker says of their passages is to stay
+    held_questions: int = 1_000  # of them: kept out of training, to judge
+    negatives: int = 7  # of a held-out question
+    everyday: int = 20  # as `RerankPlan.everyday`
+    agreements: int = 3  # trainings, as `RerankPlan.mains`
+    agreed: Schedule = Schedule(6_000, 8e-5, dropout=0.05)
+    agreed_parts: dict[str, Part] = field(default_factory=lambda: {"silver": Part(0.8, 128), "kept": Part(0.2, 48)})
 
 
 def scaled(plan: T, share: float) -> T:

@@ -39,10 +39,10 @@ from munjang.training.run import data_hash, hash_texts
 from munjang.vectors import normalize
 
 _MIDDLE = 4_000  # plain sentences whose mean is the middle of the bilingual model's vectors
-_PROMPT = "query: "  # what multilingual-e5 was trained with, where texts are compared with their like
+PROMPT = "query: "  # what multilingual-e5 was trained with, where texts are compared with their like
 _TAUGHT_NEIGHBOURS = 4  # of every plain sentence, by the second teacher
-_PASSAGE_NEIGHBOURS = 12
-_SHARES = (0.5, 0.35, 0.15)  # of the questions: over translated sentences, Korean ones, English ones
+PASSAGE_NEIGHBOURS = 12
+SHARES = (0.5, 0.35, 0.15)  # of the questions: over translated sentences, Korean ones, English ones
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class Teaching:
         def make(folder: Path) -> Made:
             found = []
             vectors = self._unit_vectors(second)
-            for units, near, share in zip(material.units(), vectors, _SHARES, strict=True):
-                places = neighbours_of(near, min(_PASSAGE_NEIGHBOURS, len(units) - 1), device=self._device)
+            for units, near, share in zip(material.units(), vectors, SHARES, strict=True):
+                places = neighbours_of(near, min(PASSAGE_NEIGHBOURS, len(units) - 1), device=self._device)
                 found.append(make_questions(units, places, count=round(share * plan.passages), seed=seed))
             rest, held = joined(found).split(plan.held_questions, seed=seed)
             for name, some in (("passages", rest), ("held", held)):
@@ -162,7 +162,7 @@ class Teaching:
             return Made(["passages.json", "held.json"], counts)
 
         inputs = self.of("translations", "plain", "nli") | {"second": second.digest, "seed": seed}
-        inputs |= {"count": plan.passages, "held": plan.held_questions, "shares": _SHARES}
+        inputs |= {"count": plan.passages, "held": plan.held_questions, "shares": SHARES}
         return self.shop.stages.run("passages", inputs, make)
 
     def _unit_vectors(self, second: Done) -> list[Array]:
@@ -333,7 +333,7 @@ def _joined(options: MakeOptions, material: Material, plan: BiPlan) -> VectorTea
         return options.second
     model = BiEncoder.load(options.bilingual, device=options.device, max_length=plan.train_length)
     some = material.plain[:: max(1, len(material.plain) // _MIDDLE)]
-    return JoinedTeacher(options.second, model, some, share=plan.bilingual_share, prompt=_PROMPT)
+    return JoinedTeacher(options.second, model, some, share=plan.bilingual_share, prompt=PROMPT)
 
 
 @dataclass(frozen=True)
