@@ -38,7 +38,7 @@ example:
 
 MPNET is the folder of all-mpnet-base-v2.
 
-Takes finished models, by default those of the package. The bundled reranker was made by rerank-ko-en and then by this.
+Takes finished models, by default those of the package; the bundled reranker was made without this.
 Without --bilingual and --larger only the reranker itself and the bi-encoder say how alike two texts are.
 """
 

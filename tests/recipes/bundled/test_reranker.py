@@ -216,9 +216,9 @@ def test_wrong_passages_are_near_by_the_last_training(
 ) -> None:
     seen = []
 
-    def noted(model: BiEncoder, *given: Any) -> np.ndarray:
+    def noted(model: BiEncoder, *given: Any, **more: Any) -> np.ndarray:
         seen.append(model.fingerprint)
-        return easy_negatives(model, *given)
+        return easy_negatives(model, *given, **more)
 
     monkeypatch.setattr(reranker, "find_negatives", noted)
     shutil.copytree(reranked[0], tmp_path / "run")

@@ -145,7 +145,9 @@ def rerank(folder: Path, bi: MakeOptions, **changes: object) -> RerankMade:
     return make_reranker(RerankOptions(bi, folder, rerank_plan(**changes)))
 
 
-def easy_negatives(model: BiEncoder, questions: Questions, count: int, seed: int) -> np.ndarray:
+def easy_negatives(
+    model: BiEncoder, questions: Questions, count: int, seed: int, *, progress: object = False
+) -> np.ndarray:
     """The same few passages for every question: what a tiny model learns to tell in seconds."""
     last = len(questions.passages) - 1
     return np.tile(last - np.arange(count), (len(questions.queries), 1))

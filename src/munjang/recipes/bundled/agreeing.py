@@ -153,7 +153,7 @@ class _Making:
         plan, material, pool = self.plan, self.material, self.pool
 
         def make(folder: Path) -> Made:
-            vectors = self.bi.encode(pool, normalize=True)
+            vectors = self.bi.encode(pool, normalize=True, progress=self.shop.progress)
             found = pairs_with(
                 np.flatnonzero(material.judged()), vectors, plan, seed=self.shop.seed, device=self._device
             )
@@ -210,7 +210,8 @@ class _Making:
         def make(folder: Path) -> Made:
             found = []
             for units, share in zip(material.units(), SHARES, strict=True):
-                vectors = self.bi.encode([" ".join(unit.versions) for unit in units], normalize=True)
+                texts = [" ".join(unit.versions) for unit in units]
+                vectors = self.bi.encode(texts, normalize=True, progress=shop.progress)
                 near = neighbours_of(vectors, min(PASSAGE_NEIGHBOURS, len(units) - 1), device=self._device)
                 found.append(make_questions(units, near, count=round(share * plan.questions), seed=seed))
             rest, held = joined(found).split(plan.held_questions, seed=seed)
@@ -218,7 +219,7 @@ class _Making:
                 (folder / f"{name}.json").write_text(json.dumps(asdict(some), ensure_ascii=False), encoding="utf-8")
             every = joined([held, Questions([], rest.passages, [], rest.groups)])
             negatives = [
-                find_negatives(self.bi, some, count, seed)
+                find_negatives(self.bi, some, count, seed, progress=shop.progress)
                 for some, count in ((rest, _KEPT_NEGATIVES), (every, plan.negatives))
             ]
             kept = ranked(lists_of(rest, negatives[0], name="kept"))
@@ -271,7 +272,7 @@ class _Making:
             every = joined([held, Questions([], rest.passages, [], rest.groups)])
             lists = lists_of(every, load_array(passages, "wrong"), name="held")
             known = everyday_lists(self.bi, plan.everyday) if plan.everyday else ranked(lists)
-            return finished(mean, folder, shop=shop, length=plan.max_length, known=known, held=lists)
+            return finished(mean, folder, "agreed", shop=shop, length=plan.max_length, known=known, held=lists)
 
         inputs: dict[str, object] = {"model": mean.digest, "passages": passages.digest, "everyday": plan.everyday}
         inputs |= {"bi": self.given["bi"], "length": plan.max_length}
@@ -326,15 +327,16 @@ class Cosine(Voter):
     english: bool = False
 
     def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        return self._scale(self._cosines(a, b)).astype(np.float32)
+        return self._scale(self._cosines(a, b, progress=progress)).astype(np.float32)
 
     @cached_property
     def _scale(self) -> Scale:
         assert self.people.targets is not None
         return Scale.fit(self._cosines(*self.people.columns.values()), self.people.targets)
 
-    def _cosines(self, a: Sequence[str], b: Sequence[str]) -> Float32:
-        return cosines_of(self.model, *([self.prompt + text for text in side] for side in (a, b)))
+    def _cosines(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+        asked = ([self.prompt + text for text in side] for side in (a, b))
+        return cosines_of(self.model, *asked, progress=progress)
 
 
 def together(

@@ -117,7 +117,7 @@ class _Making:
         def make(folder: Path) -> Made:
             model = self.shop.bi(source, self.bi_length)
             found = {
-                name: find_negatives(model, some, plan.negatives, self.shop.seed)
+                name: find_negatives(model, some, plan.negatives, self.shop.seed, progress=self.shop.progress)
                 for name, some in (("passages", self.questions()), ("held", self.held()))
             }
             return Made(save_arrays(folder, **found))
@@ -189,7 +189,7 @@ class _Making:
         def make(folder: Path) -> Made:
             held = self.lists(negatives, "held")
             known = self.judged(held)
-            return finished(main, folder, shop=self.shop, length=self.plan.max_length, known=known, held=held)
+            return finished(main, folder, "main", shop=self.shop, length=self.plan.max_length, known=known, held=held)
 
         asked = self.plan.everyday
         inputs: dict[str, object] = {"model": main.digest, "negatives": negatives.digest, "everyday": asked}
@@ -200,10 +200,12 @@ class _Making:
         return self.shop.stages.run("finish", inputs | {"passages": self.bi.stages["passages"].digest}, make)
 
 
-def finished(trained: Done, folder: Path, *, shop: Workshop, length: int, known: Examples, held: Examples) -> Made:
+def finished(
+    trained: Done, folder: Path, by: str, *, shop: Workshop, length: int, known: Examples, held: Examples
+) -> Made:
     """The last stage of a reranker: probabilities by the pairs of `known`, int8 weights, and what they score.
 
-    held: lists of the right passage and wrong ones, which nothing was trained on.
+    by: the name of its trainings in the plan. held: lists of the right passage and wrong ones, not trained on.
     """
     before = _no_longer(shop.cross(trained.folder / "model", length))
     before.save(folder / "model", dtype="int8")
@@ -214,7 +216,7 @@ def finished(trained: Done, folder: Path, *, shop: Workshop, length: int, known:
     except InputError as error:
         raise InputError(
             f"the reranker is trained, but over the {len(known):,} pairs of {known.name!r} its scores cannot "
-            f"become probabilities: {error}. Give `{trained.name}` more steps (a trial: a larger scale); the stages "
+            f"become probabilities: {error}. Give `{by}` more steps (a trial: a larger scale); the stages "
             "before them are kept"
         ) from error
     calibrated.save(folder / "model", dtype="int8")
@@ -247,13 +249,15 @@ def _no_longer(model: CrossEncoder) -> CrossEncoder:
     return CrossEncoder(replace(parts, body=body, hf_config=config), device=model.device)
 
 
-def find_negatives(model: BiEncoder, questions: Questions, count: int, seed: int) -> Array:
+def find_negatives(
+    model: BiEncoder, questions: Questions, count: int, seed: int, *, progress: Progress = False
+) -> Array:
     """Of the nearest passages that do not answer a question, some: half of them the very nearest.
 
     A passage's twin in the other language answers the same questions, and is none.
     """
     groups = np.array(questions.groups)
-    vectors = model.encode(questions.passages)
+    vectors = model.encode(questions.passages, progress=progress)
     most = min(_LOOKED_AT + 2, len(groups))  # the answer and its twin may be among them
     found = top_k(model.encode(questions.queries), vectors, most, device=str(model.device)).indices
     generator = np.random.default_rng(seed)

@@ -121,11 +121,11 @@ def both_ways(examples: Examples) -> Examples:
     return join([examples, turned], name=examples.name)
 
 
-def cosines_of(model: BiEncoder, a: Sequence[str], b: Sequence[str]) -> Float32:
+def cosines_of(model: BiEncoder, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
     """Cosines [n] of pairs; every different text is encoded once."""
     texts = list(dict.fromkeys([*a, *b]))
     place = {text: row for row, text in enumerate(texts)}
-    vectors = model.encode(texts, normalize=True)
+    vectors = model.encode(texts, normalize=True, progress=progress)
     first, second = ([place[text] for text in side] for side in (a, b))
     return np.asarray(pairwise_similarity(vectors[first], vectors[second]), np.float32)
 
