@@ -15,9 +15,9 @@ from scipy.stats import spearmanr
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
-from munjang.errors import DataError
+from munjang.errors import DataError, InputError
 from munjang.recipes.bundled import agreeing
-from munjang.recipes.bundled.agreeing import AgreeOptions, Cosine, Voter, make_agreed, pairs_with, together
+from munjang.recipes.bundled.agreeing import AgreeOptions, Cosine, make_agreed, pairs_with, together
 from munjang.recipes.bundled.calibrating import uncalibrated
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.material import Material, read_material
@@ -108,36 +108,34 @@ def easy(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 
-class Says(Voter):
+class Says:
     """Says what it was given, and remembers what it was asked."""
 
     def __init__(self, name: str, weight: float, values: Sequence[float], *, english: bool = False) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "weight", weight)
-        object.__setattr__(self, "values", list(values))
-        object.__setattr__(self, "english", english)
-        object.__setattr__(self, "asked", [])
+        self.name, self.weight, self.values, self.english = name, weight, list(values), english
+        self.asked: list[tuple[str, str]] = []
 
     def says(self, a: Sequence[str], b: Sequence[str], *, progress: object = False) -> np.ndarray:
-        self.asked.extend(zip(a, b, strict=True))  # type: ignore[attr-defined]
-        return np.array([self.values[PAIRS.index(pair)] for pair in zip(a, b, strict=True)], np.float32)  # type: ignore[attr-defined]
+        pairs = list(zip(a, b, strict=True))
+        self.asked += pairs
+        return np.array([self.values[PAIRS.index(pair)] for pair in pairs], np.float32)
 
 
 def test_a_label_is_the_weighted_mean_of_who_can_read_the_pair() -> None:
     one, two = Says("one", 1.0, [0.1, 0.2, 0.3, 0.4]), Says("two", 3.0, [0.9, 0.8, 0.7, 0.6])
     three = Says("three", 4.0, [0, 0.5, 0, 1.0], english=True)
     labels, said = together([one, two, three], A, B)
-    assert three.asked == [PAIRS[1], PAIRS[3]], "one Korean text is enough to be left out"  # type: ignore[attr-defined]
+    assert three.asked == [PAIRS[1], PAIRS[3]], "one Korean text is enough to be left out"
     wanted = [0.7, (0.2 + 2.4 + 2) / 8, 0.6, (0.4 + 1.8 + 4) / 8]
     assert np.allclose(labels, wanted, atol=1e-6)
-    assert np.allclose(said["two"], two.values)  # type: ignore[attr-defined]
+    assert np.allclose(said["two"], two.values)
     assert np.isnan(said["three"]).tolist() == [True, False, True, False]
 
 
 def test_no_english_pair_asks_no_english_model() -> None:
     english = Says("english", 1.0, [], english=True)
     labels, _ = together([Says("one", 1.0, [0.3, 0, 0.8, 0]), english], [A[0], A[2]], [B[0], B[2]])
-    assert english.asked == []  # type: ignore[attr-defined]
+    assert english.asked == []
     assert np.allclose(labels, [0.3, 0.8])
 
 
@@ -332,4 +330,16 @@ def test_without_larger_models_the_reranker_and_the_bi_encoder_speak(run: Run, t
 def test_a_making_that_is_not_there_is_said_before_anything_is_done(run: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         make_agreed(replace(run.given, folder=tmp_path / "run", making=tmp_path / "none.json"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"seed": -1}, "seed must be at least 0"), ({"plan": plan(agreements=0)}, "agreements must be 1")],
+)
+def test_what_cannot_be_is_said_before_anything_is_done(
+    run: Run, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        make_agreed(replace(run.given, folder=tmp_path / "run", **change))
     assert not (tmp_path / "run").exists()

@@ -22,12 +22,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.errors import InputError
 from munjang.inputs import Progress
 from munjang.recipes.augmenting.blending import Scale
 from munjang.recipes.bundled.calibrating import uncalibrated
@@ -90,6 +92,12 @@ class AgreeOptions:
 
 def make_agreed(options: AgreeOptions) -> RerankMade:
     """Let the reranker learn once more, or go on with it."""
+    if options.seed < 0:
+        raise InputError(f"seed must be at least 0, got {options.seed}")
+    if options.plan.agreements < 1:
+        raise InputError(
+            f"it learns in at least one training: agreements must be 1 or more, got {options.plan.agreements}"
+        )
     plan = scaled(options.plan, options.scale)
     before = None if options.making is None else read_making(options.making)
     material = read_material(options.data, scaled(options.texts, options.scale), seed=options.seed)
@@ -294,33 +302,43 @@ def pairs_with(rows: Int64, vectors: Float32, plan: AgreePlan, *, seed: int, dev
 # --- voices ----------------------------------------------------------------------------------------------------------
 
 
+class Voter(Protocol):
+    """Who says how alike two texts are, 0..1."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weight(self) -> float:
+        """What it counts for in a label."""
+
+    @property
+    def english(self) -> bool:
+        """Whether it reads no Korean."""
+
+    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
+        """[n]."""
+
+
 @dataclass(frozen=True)
-class Voter:
-    """Who says how alike two texts are, 0..1, and what it counts for. english: it reads no Korean."""
+class Reader:
+    """A cross-encoder."""
 
     name: str
     weight: float
-
-    english = False
-
-    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Reader(Voter):
-    """A cross-encoder."""
-
     model: CrossEncoder
+    english: bool = False
 
     def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
         return self.model.predict(list(zip(a, b, strict=True)), progress=progress)
 
 
 @dataclass(frozen=True)
-class Cosine(Voter):
+class Cosine:
     """Cosines, brought to the scale of people's scores. prompt: before every text."""
 
+    name: str
+    weight: float
     model: BiEncoder
     people: Examples
     prompt: str = ""

@@ -232,7 +232,7 @@ class AgreePlan:
         default_factory=lambda: {"own": 1.0, "cosine": 0.45, "bilingual": 0.35, "larger": 0.75}
     )
     questions: int = 10_000  # made ones: what the reranker says of their passages is to stay
-    held_questions: int = 1_000  # of them: kept out of training, to judge
+    held_questions: int = 1_000  # of them: kept out of these trainings, not of those before
     negatives: int = 7  # of a held-out question
     everyday: int = 20  # as `RerankPlan.everyday`
     agreements: int = 3  # trainings, as `RerankPlan.mains`
