@@ -23,9 +23,10 @@ from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.reranker import RerankMade
 from munjang.recipes.bundled.settings import AgreePlan, Part, Schedule
-from munjang.recipes.bundled.silver import cosines_of, either_way, known_pairs, pairs_of
+from munjang.recipes.bundled.silver import cosines_of, either_way, in_other_languages, known_pairs, pairs_of
 from munjang.recipes.bundled.teaching import PROMPT, read_passages
 from munjang.recipes.stages import Done
+from munjang.training.run import data_hash
 from recipes.bundled.conftest import Whole, alone
 from recipes.bundled.whole_run import bi_plan, easy_negatives, other_model, skipped
 
@@ -343,3 +344,24 @@ def test_what_cannot_be_is_said_before_anything_is_done(
     with pytest.raises(InputError, match=said):
         make_agreed(replace(run.given, folder=tmp_path / "run", **change))
     assert not (tmp_path / "run").exists()
+
+
+def test_pairs_are_learned_in_either_language_and_order(run: Run) -> None:
+    material, pairs = run.material, run.array("pairs", "pairs")
+    labelled = pairs_of(material.pool(), pairs, run.array("voices", "labels"), name="silver")
+    for stage, seed in (("agreed", 0), ("agreed-2", 100)):
+        turned = in_other_languages(labelled, material.other, seed=seed)
+        assert turned.columns != labelled.columns, "the test must be able to fail"
+        assert run.tasks(stage)["silver"]["data"] == data_hash(either_way(turned, seed=seed))
+
+
+def test_a_teacher_that_taught_before_is_named_once(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "run")
+    content = json.loads((run.given.making or Path()).read_text("utf-8"))
+    taught = {"name": "multilingual-e5-small", "licence": "MIT", "use": "teaches", "source": "a hub"}
+    content["teachers"].append(taught)
+    (tmp_path / "making.json").write_text(json.dumps(content), encoding="utf-8")
+    make_agreed(replace(run.given, folder=tmp_path / "run", making=tmp_path / "making.json"))
+    told = read_making(tmp_path / "run" / "making.json").rows("teachers")
+    assert told[:-1] == content["teachers"], "as it was told before"
+    assert told[-1]["name"] == "all-mpnet-base-v2"
