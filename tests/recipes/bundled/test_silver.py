@@ -154,6 +154,8 @@ def test_about_half_give_way_and_a_fifth_of_the_pairs_cross_the_languages() -> N
     for one in turned.values():
         assert 0.45 < one.mean() < 0.55
     assert 0.16 < (turned["a"] != turned["b"]).mean() < 0.24
+    more = in_other_languages(given_pairs, other, seed=0, share=0.8).columns["a"][::2]
+    assert 0.75 < np.mean([text.startswith("문장") for text in more]) < 0.85
     assert in_other_languages(given_pairs, other, seed=1).columns != found.columns
 
 

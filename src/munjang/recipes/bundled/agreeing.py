@@ -5,11 +5,13 @@ Cosines err elsewhere: those of the finished bi-encoder, and those of larger mod
 taught these scores here. All together agree better with people than the reranker alone, which the stage `voices` tells.
 
     begun     the reranker as it was before its scores became probabilities
-    pairs     neighbours, by the bi-encoder, of the sentences that people scored
-    voices    their labels, by all together: in English where a pair is there in both languages
+    pairs     neighbours, by the bi-encoder, of the sentences that people scored and of those with a translation
+    voices    their labels, by all together (`voices`): in English where a pair is there in both languages
     passages  questions and passages, made as for the bi-encoder, and what the reranker says of them
+    people    people's scores, half way to what the larger models say: what it knows by heart is to be doubted
     agreed    likeness is learned anew; what it says of passages is to stay
     agreed-2 ..., mean   the same by other seeds, and the mean of their weights
+    merged    part of the way from the weights before to these (`merging`)
     finish    probabilities, the threshold of 'no good answer', int8 weights
 
 Enters: both finished models, the public sets, larger models. Leaves: another reranker.
@@ -18,25 +20,25 @@ Enters: both finished models, the public sets, larger models. Leaves: another re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import InputError
 from munjang.inputs import Progress
-from munjang.recipes.augmenting.blending import Scale
 from munjang.recipes.bundled.calibrating import uncalibrated
 from munjang.recipes.bundled.everyday import everyday_lists, read_questions
 from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.material import Material, read_material
-from munjang.recipes.bundled.passages import HANGUL, Questions, joined, make_questions
+from munjang.recipes.bundled.merging import furthest, merge
+from munjang.recipes.bundled.passages import Questions, joined, make_questions
 from munjang.recipes.bundled.recording import write_agreed
 from munjang.recipes.bundled.reranker import RerankMade, find_negatives, finished, lists_of, ranked
 from munjang.recipes.bundled.settings import AgreePlan, BiPlan, scaled
@@ -44,17 +46,19 @@ from munjang.recipes.bundled.silver import (
     Float32,
     Int64,
     agreement,
-    cosines_of,
+    both_ways,
     either_way,
     in_other_languages,
     known_pairs,
     neighbours_of,
     pairs_of,
+    silver_pairs,
     without_known,
 )
 from munjang.recipes.bundled.stage_training import (
     OTHER_SEED,
     Array,
+    Selection,
     Workshop,
     described,
     load_array,
@@ -62,6 +66,7 @@ from munjang.recipes.bundled.stage_training import (
     task,
 )
 from munjang.recipes.bundled.teaching import PASSAGE_NEIGHBOURS, PROMPT, SHARES, read_passages
+from munjang.recipes.bundled.voices import Cosine, Reader, Voter, together
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
@@ -69,6 +74,8 @@ from munjang.vectors import top_k
 
 RECIPE = "bundled reranker, once more"
 _KEPT_NEGATIVES = 2  # of a question, in what is to stay
+_UNTAUGHT = ("bilingual", "larger")  # voices that nobody taught people's scores here
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,10 @@ def make_agreed(options: AgreeOptions) -> RerankMade:
         shop = Workshop(stages, options.device, options.seed, options.progress, material.selection)
         making = _Making(options, plan, material, shop)
         begun, pairs = making.begun(), making.pairs()
-        voices = making.voices(begun, pairs)
-        passages = making.passages(begun)
-        trained = [making.agreed(number, begun, (pairs, voices, passages)) for number in range(1, plan.agreements + 1)]
+        learned = Learned(pairs, making.voices(begun, pairs), making.passages(begun), making.people())
+        trained = [making.agreed(number, begun, learned) for number in range(1, plan.agreements + 1)]
         mean = shop.mean(trained, lambda one: shop.cross(one.folder / "model", plan.max_length))
-        finish = making.finish(mean, passages)
+        finish = making.finish(making.merged(begun, mean), learned.passages)
         folder = finish.folder / "model"
         model = CrossEncoder.load(folder, device=options.device)
         write_agreed(
@@ -123,6 +129,16 @@ def make_agreed(options: AgreeOptions) -> RerankMade:
             before=before,
         )
         return RerankMade(folder, list(stages.done), dict(finish.facts))
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The stages that `agreed` learns from. people: None where every voice was taught their scores."""
+
+    pairs: Done
+    voices: Done
+    passages: Done
+    people: Done | None
 
 
 class _Making:
@@ -162,15 +178,17 @@ class _Making:
 
         def make(folder: Path) -> Made:
             vectors = self.bi.encode(pool, normalize=True, progress=self.shop.progress)
-            found = pairs_with(
-                np.flatnonzero(material.judged()), vectors, plan, seed=self.shop.seed, device=self._device
-            )
+            judged, translated = material.judged(), np.array([text in material.other for text in pool])
+            found = pairs_with(judged, translated, vectors, plan, seed=self.shop.seed, device=self._device)
             known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
             found = without_known(pool, found, known)
-            return Made(save_arrays(folder, pairs=found), {"sentences": len(pool), "pairs": len(found)})
+            both = int(translated[found].all(axis=1).sum())
+            facts = {"sentences": len(pool), "pairs": len(found), "in both languages": both}
+            return Made(save_arrays(folder, pairs=found), facts)
 
         inputs: dict[str, object] = {"bi": self.given["bi"], "pool": hash_texts(pool), "random": plan.random_pairs}
-        inputs |= {"neighbours": plan.neighbours, "seed": self.shop.seed, "scored": data_hash(material.scored())}
+        inputs |= {"neighbours": [plan.neighbours, plan.translated_neighbours, plan.other_neighbours]}
+        inputs |= {"translations": self._translations, "seed": self.shop.seed, "scored": data_hash(material.scored())}
         inputs["evaluation"] = [data_hash(one) for one in (*material.selection, *material.evaluation)]
         return self.shop.stages.run("pairs", inputs, make)
 
@@ -196,13 +214,43 @@ class _Making:
         inputs |= {"scored": data_hash(material.scored()), "selection": [data_hash(one) for one in material.selection]}
         return shop.stages.run("voices", inputs, make)
 
+    def people(self) -> Done | None:
+        """float32 [rows of `graded`]: people's scores, part of the way to what the larger models say."""
+        plan, shop, material = self.plan, self.shop, self.material
+        if self.given.keys().isdisjoint(_UNTAUGHT):
+            return None
+
+        def make(folder: Path) -> Made:
+            graded = material.graded()
+            english = {korean: text for text, korean in material.other.items()}
+            read = ([english.get(text, text) for text in side] for side in graded.columns.values())
+            said, _ = together(self._untaught(), *read, progress=shop.progress)
+            scores = np.asarray(graded.targets, np.float32)
+            told = np.where(np.isnan(said), scores, (1 - plan.doubt) * scores + plan.doubt * said)
+            return Made(save_arrays(folder, scores=told), {"rows": len(told), "unread": int(np.isnan(said).sum())})
+
+        asked = {name: [self.given[name], plan.weights[name]] for name in _UNTAUGHT if name in self.given}
+        inputs: dict[str, object] = {"asked": asked, "doubt": plan.doubt, "length": plan.train_length}
+        inputs |= {"graded": data_hash(material.graded()), "translations": self._translations}
+        return shop.stages.run("people", inputs, make)
+
+    @cached_property
+    def _translations(self) -> str:
+        return hash_texts([text for pair in self.material.other.items() for text in pair])
+
     def _voters(self, begun: Done) -> list[Voter]:
-        plan, shop, options, people = self.plan, self.shop, self.options, self.material.scored()
-        own = shop.cross(begun.folder / "model", plan.train_length)
-        found: list[Voter] = [
+        plan, people = self.plan, self.material.scored()
+        own = self.shop.cross(begun.folder / "model", plan.train_length)
+        return [
             Reader("own", plan.weights["own"], own),
             Cosine("cosine", plan.weights["cosine"], self.bi, people),
+            *self._untaught(),
         ]
+
+    def _untaught(self) -> list[Voter]:
+        """Larger models as they were given: nobody taught them these scores here."""
+        plan, shop, options, people = self.plan, self.shop, self.options, self.material.scored()
+        found: list[Voter] = []
         if options.bilingual is not None:
             model = BiEncoder.load(options.bilingual, device=shop.device, max_length=plan.train_length)
             found.append(Cosine("bilingual", plan.weights["bilingual"], model, people, prompt=PROMPT))
@@ -243,27 +291,30 @@ class _Making:
         inputs |= {"count": plan.questions, "held": plan.held_questions, "negatives": [_KEPT_NEGATIVES, plan.negatives]}
         return shop.stages.run("passages", inputs, make)
 
-    def agreed(self, number: int, begun: Done, learned: tuple[Done, Done, Done]) -> Done:
+    def agreed(self, number: int, begun: Done, learned: Learned) -> Done:
         """One of several trainings, which read the pairs in other orders and languages.
 
-        learned: pairs, their labels, passages.
+        Without people's scores the other parts keep their proportion.
         """
         shop = replace(self.shop, seed=self.shop.seed + OTHER_SEED * (number - 1))
-        plan, parts, (pairs, voices, passages) = self.plan, self.plan.agreed_parts, learned
+        plan, parts, people = self.plan, self.plan.agreed_parts, learned.people
 
         def tasks() -> list[Task]:
-            labelled = pairs_of(self.pool, load_array(pairs, "pairs"), load_array(voices, "labels"), name="silver")
-            silver = in_other_languages(labelled, self.material.other, seed=shop.seed)
-            kept = ranked(lists_of(read_passages(passages), load_array(passages, "negatives"), name="kept"))
-            a, b = kept.columns.values()
-            stays = Examples("kept", "scored", {"a": a, "b": b}, load_array(passages, "kept"))
-            return [
+            places, labels = load_array(learned.pairs, "pairs"), load_array(learned.voices, "labels")
+            labelled = pairs_of(self.pool, places, labels, name="silver")
+            silver = in_other_languages(labelled, self.material.other, seed=shop.seed, share=plan.korean)
+            found = [
                 task(either_way(silver, seed=shop.seed), objectives.CrossScore(), parts["silver"]),
-                task(stays, objectives.CrossScore(), parts["kept"]),
+                task(_kept(learned.passages), objectives.CrossScore(), parts["kept"]),
             ]
+            if people:
+                doubted = replace(self.material.graded(), name="people", targets=load_array(people, "scores"))
+                found.append(task(both_ways(doubted), objectives.CrossScore(), parts["people"]))
+            return found
 
-        inputs: dict[str, object] = {one.name: one.digest for one in (begun, *learned)}
-        inputs["translations"] = hash_texts([text for pair in self.material.other.items() for text in pair])
+        made_of = [one for one in (begun, learned.pairs, learned.voices, learned.passages, people) if one]
+        inputs: dict[str, object] = {one.name: one.digest for one in made_of}
+        inputs |= {"translations": self._translations, "korean": plan.korean}
         return shop.trained(
             "agreed" if number == 1 else f"agreed-{number}",
             lambda: shop.cross(begun.folder / "model", plan.train_length),
@@ -271,6 +322,26 @@ class _Making:
             schedule=plan.agreed,
             inputs=inputs | {"parts": described(parts), "length": plan.train_length},
         )
+
+    def merged(self, begun: Done, mean: Done) -> Done:
+        """Part of the way from what it was to what it learned, as far as it costs the selection sets next to nothing.
+
+        They have sentences of the kinds that people's scores were learned of; of other kinds it knows more at the end.
+        """
+        plan, shop = self.plan, self.shop
+
+        def make(folder: Path) -> Made:
+            before, after = (shop.cross(one.folder / "model", plan.max_length) for one in (begun, mean))
+            chooses = Selection(shop.selection)
+            found, scores = furthest(
+                plan.merged_shares, lambda share: chooses(merge(before, after, 1 - share)).value, plan.merged_cost
+            )
+            merge(before, after, 1 - found).save(folder / "model")
+            return Made(["model"], {"share": found, "scores": {str(share): value for share, value in scores.items()}})
+
+        inputs: dict[str, object] = {"begun": begun.digest, "trained": mean.digest, "length": plan.max_length}
+        inputs |= {"shares": plan.merged_shares, "cost": plan.merged_cost}
+        return shop.stages.run("merged", inputs | {"selection": [data_hash(one) for one in shop.selection]}, make)
 
     def finish(self, mean: Done, passages: Done) -> Done:
         plan, shop = self.plan, self.shop
@@ -289,94 +360,31 @@ class _Making:
         return shop.stages.run("finish", inputs, make)
 
 
-def pairs_with(rows: Int64, vectors: Float32, plan: AgreePlan, *, seed: int, device: str) -> Int64:
-    """Pairs of these rows with their nearest others, and random ones beside them, each once: [pairs, 2]."""
+def pairs_with(judged: Flags, translated: Flags, vectors: Float32, plan: AgreePlan, *, seed: int, device: str) -> Int64:
+    """Pairs of sentences with their nearest others, and random ones beside them, each once: [pairs, 2].
+
+    judged [n]: what people scored, with the nearest of all. translated [n]: what there is in both languages, with the
+    nearest of its kind.
+    """
+    rows, generator = np.flatnonzero(judged), np.random.default_rng(seed)
     near = top_k(vectors[rows], vectors, min(plan.neighbours + 1, len(vectors)), memory_mb=2048, device=device).indices
-    pairs = np.stack([np.repeat(rows, near.shape[1]), near.ravel()], axis=1)  # itself is among them
-    drawn = np.random.default_rng(seed).integers(0, len(vectors), (round(plan.random_pairs * len(pairs)), 2))
-    pairs = np.sort(np.concatenate([pairs, drawn]), axis=1)
-    found: Int64 = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
+    pairs = [np.stack([np.repeat(rows, near.shape[1]), near.ravel()], axis=1)]  # itself is among them
+    pairs.append(generator.integers(0, len(vectors), (round(plan.random_pairs * near.size), 2)))
+    both = np.flatnonzero(translated)
+    if len(both) > 1:
+        counts = np.where(judged[both], plan.translated_neighbours, plan.other_neighbours)
+        near = neighbours_of(vectors[both], min(int(counts.max()), len(both) - 1), device=device)
+        pairs.append(both[silver_pairs(near, random_share=plan.random_pairs, seed=seed, counts=counts)])
+    every = np.sort(np.concatenate(pairs), axis=1)
+    found: Int64 = np.unique(every[every[:, 0] != every[:, 1]], axis=0)
     return found
 
 
-# --- voices ----------------------------------------------------------------------------------------------------------
-
-
-class Voter(Protocol):
-    """Who says how alike two texts are, 0..1."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def weight(self) -> float:
-        """What it counts for in a label."""
-
-    @property
-    def english(self) -> bool:
-        """Whether it reads no Korean."""
-
-    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        """[n]."""
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A cross-encoder."""
-
-    name: str
-    weight: float
-    model: CrossEncoder
-    english: bool = False
-
-    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        return self.model.predict(list(zip(a, b, strict=True)), progress=progress)
-
-
-@dataclass(frozen=True)
-class Cosine:
-    """Cosines, brought to the scale of people's scores. prompt: before every text."""
-
-    name: str
-    weight: float
-    model: BiEncoder
-    people: Examples
-    prompt: str = ""
-    english: bool = False
-
-    def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        return self._scale(self._cosines(a, b, progress=progress)).astype(np.float32)
-
-    @cached_property
-    def _scale(self) -> Scale:
-        assert self.people.targets is not None
-        return Scale.fit(self._cosines(*self.people.columns.values()), self.people.targets)
-
-    def _cosines(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        asked = ([self.prompt + text for text in side] for side in (a, b))
-        return cosines_of(self.model, *asked, progress=progress)
-
-
-def together(
-    voters: Sequence[Voter], a: Sequence[str], b: Sequence[str], *, progress: Progress = False
-) -> tuple[Float32, dict[str, Float32]]:
-    """One label for every pair [n], the weighted mean of who can read it; and what each of them said.
-
-    Who reads no Korean is asked of pairs without it alone, and says nan of the others.
-    """
-    english = np.array([not any(map(HANGUL.search, pair)) for pair in zip(a, b, strict=True)], bool)
-    total, weights = np.zeros(len(a), np.float64), np.zeros(len(a), np.float64)
-    said: dict[str, Float32] = {}
-    for voter in voters:
-        rows = np.flatnonzero(english) if voter.english else np.arange(len(a))
-        told = np.full(len(a), np.nan, np.float32)
-        if len(rows):
-            some = ([side[row] for row in rows.tolist()] for side in (a, b))
-            told[rows] = voter.says(*some, progress=progress)
-            total[rows] += voter.weight * told[rows]
-            weights[rows] += voter.weight
-        said[voter.name] = told
-    return (total / weights).astype(np.float32), said
+def _kept(passages: Done) -> Examples:
+    """What the reranker said of questions and passages."""
+    kept = ranked(lists_of(read_passages(passages), load_array(passages, "negatives"), name="kept"))
+    a, b = kept.columns.values()
+    return Examples("kept", "scored", {"a": a, "b": b}, load_array(passages, "kept"))
 
 
 def _unlabelled(pairs: Done) -> tuple[Int64, Float32]:

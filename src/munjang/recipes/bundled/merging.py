@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -24,23 +23,21 @@ from munjang.text.morphemes import has_hangul
 
 _WORDS = "embeddings.word.weight"
 M = TypeVar("M", BiEncoder, CrossEncoder)
+_State = Mapping[str, torch.Tensor]
 
 
-def merge(begun: BiEncoder, trained: BiEncoder, share: float, *, korean: bool = True) -> BiEncoder:
+def merge(begun: M, trained: M, share: float, *, korean: bool = True) -> M:
     """A model with (1 - share) of the trained weights and `share` of those before; both stay as they are.
 
     korean: False leaves the embeddings of Korean pieces as they were trained.
     """
-    body, heads = copy.deepcopy(trained.parts.body), copy.deepcopy(trained.parts.heads)
-    both: list[tuple[torch.nn.Module, torch.nn.Module]] = [(body, begun.parts.body), (heads, begun.parts.heads)]
-    for module, before in both:
-        module.load_state_dict(_between(before.state_dict(), module.state_dict(), share))
+    merged = _joined([begun, trained], lambda states: _between(states[0], states[1], share))
     if not korean:
         pieces = trained.tokenizer.backend.get_vocab()
         rows = torch.tensor([row for piece, row in pieces.items() if _korean(piece)], dtype=torch.long)
         with torch.no_grad():
-            body.get_parameter(_WORDS)[rows] = trained.parts.body.get_parameter(_WORDS)[rows]
-    return BiEncoder(replace(trained.parts, body=body, heads=heads), device=trained.device)
+            merged.parts.body.get_parameter(_WORDS)[rows] = trained.parts.body.get_parameter(_WORDS)[rows]
+    return merged
 
 
 def mean_of(models: Sequence[M]) -> M:
@@ -50,16 +47,7 @@ def mean_of(models: Sequence[M]) -> M:
     """
     if not models:
         raise ModelError("expected models to take the mean of, got none")
-    first = models[0]
-    parts = copy.copy(first.parts)
-    for name in ("body", "heads", "head"):
-        if not hasattr(parts, name):
-            continue
-        states = [getattr(one.parts, name).state_dict() for one in models]
-        module = copy.deepcopy(getattr(parts, name))
-        module.load_state_dict(_mean(states))
-        setattr(parts, name, module)
-    return type(first)(parts, device=first.device)
+    return _joined(models, _mean)
 
 
 def furthest(shares: Sequence[float], score: Callable[[float], float], cost: float) -> tuple[float, dict[float, float]]:
@@ -67,6 +55,19 @@ def furthest(shares: Sequence[float], score: Callable[[float], float], cost: flo
     scores = {share: score(share) for share in shares}
     least = max(scores.values()) - cost
     return max(share for share, value in scores.items() if value >= least), scores
+
+
+def _joined(models: Sequence[M], weights: Callable[[list[_State]], _State]) -> M:
+    """The last model with the weights that a function makes of those of all."""
+    last = models[-1]
+    parts = copy.copy(last.parts)
+    for name in ("body", "heads", "head"):
+        if not hasattr(parts, name):
+            continue
+        module = copy.deepcopy(getattr(parts, name))
+        module.load_state_dict(weights([getattr(one.parts, name).state_dict() for one in models]))
+        setattr(parts, name, module)
+    return type(last)(parts, device=last.device)
 
 
 def _mean(states: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -114,7 +114,9 @@ def write_agreed(
     labellers: whether there was a 'bilingual' model and a 'larger' one.
     """
     given = "".join(text for name, text in _GIVEN.items() if labellers[name])
-    command = f"munjang reproduce agree-ko-en --data DIR{given} --output runs/agree-ko-en"
+    command = (
+        f"munjang reproduce agree-ko-en --data DIR{given} --reranker RERANKER --bi MODEL --output runs/agree-ko-en"
+    )
     there = [one for name, one in (("bilingual", _BILINGUAL), ("larger", _LARGER)) if labellers[name]]
     content = _described_whole(model, folder, stages, rows) | {"command": command, "seed": seed, "teachers": there}
     if before is not None:

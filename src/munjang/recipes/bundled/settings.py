@@ -225,19 +225,33 @@ class AgreePlan:
 
     max_length: int = 384
     train_length: int = 256
-    neighbours: int = 16  # of a sentence that people scored
+    neighbours: int = 8  # of a sentence that people scored
+    # Sentences that are there in both languages, paired with each other: labelled in English, learned in Korean too.
+    translated_neighbours: int = 40  # of one that people scored
+    other_neighbours: int = 6  # of another one
     random_pairs: float = 0.15  # beside them, in proportion
+    korean: float = 0.7  # of the texts that are there in both languages: how many are read in Korean
     # What each voice counts for in a label: the reranker's own, and cosines; the larger model's of English pairs.
     weights: dict[str, float] = field(
         default_factory=lambda: {"own": 1.0, "cosine": 0.45, "bilingual": 0.35, "larger": 0.75}
     )
+    # How far people's scores give way to the voices that were never taught them; 0: learned as people gave them.
+    doubt: float = 0.5
     questions: int = 10_000  # made ones: what the reranker says of their passages is to stay
     held_questions: int = 1_000  # of them: kept out of these trainings, not of those before
     negatives: int = 7  # of a held-out question
     everyday: int = 20  # as `RerankPlan.everyday`
     agreements: int = 3  # trainings, as `RerankPlan.mains`
-    agreed: Schedule = Schedule(6_000, 8e-5, dropout=0.05)
-    agreed_parts: dict[str, Part] = field(default_factory=lambda: {"silver": Part(0.8, 128), "kept": Part(0.2, 48)})
+    agreed: Schedule = Schedule(20_000, 1e-4, dropout=0.05)
+    agreed_parts: dict[str, Part] = field(
+        default_factory=lambda: {
+            "silver": Part(0.7, 128),
+            "people": Part(0.12, 64),  # left out where every voice was taught their scores
+            "kept": Part(0.18, 48),
+        }
+    )
+    merged_shares: tuple[float, ...] = (0.5, 0.75, 1.0)  # of the way from the weights before, to choose from
+    merged_cost: float = 0.0005  # what the selection sets' mean may lose by going further
 
 
 def scaled(plan: T, share: float) -> T:

@@ -82,13 +82,13 @@ def pairs_of(texts: Sequence[str], pairs: Int64, scores: Float32, *, name: str) 
     return Examples(name, "scored", {"a": a, "b": b}, np.asarray(scores, np.float32))
 
 
-def in_other_languages(examples: Examples, other: Mapping[str, str], *, seed: int) -> Examples:
-    """Scored pairs; of texts that have a translation, about half give way to it: the score holds for both.
+def in_other_languages(examples: Examples, other: Mapping[str, str], *, seed: int, share: float = 0.5) -> Examples:
+    """Scored pairs; of texts that have a translation, about `share` give way to it: the score holds for both.
 
     Most pairs stay within one language, the other or the same; `_ACROSS` of them cross the languages.
     """
     generator = np.random.default_rng(seed)
-    first = generator.random(len(examples)) < 0.5
+    first = generator.random(len(examples)) < share
     turns = first, first ^ (generator.random(len(examples)) < _ACROSS)
     columns = {
         role: [
