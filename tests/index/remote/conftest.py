@@ -9,6 +9,8 @@ import pytest
 from support.milvus_server import MilvusServer, milvus_server
 from support.postgres_server import PostgresServer, postgres_server
 
+pytest.register_assert_rewrite("index.remote.contract")  # its assertions say what they compared
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:

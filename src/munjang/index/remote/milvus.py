@@ -4,6 +4,7 @@
     milvus_rows.py         documents <-> rows, and why a document is always whole
     milvus_filters.py      metadata and filters -> what Milvus can compare
     milvus_schema.py       the two collections
+    milvus_reading.py      rows by keys and conditions, whole while others write
     milvus_searching.py    nearest passages
 
 Milvus has no transactions: see milvus_rows.py. A write is acknowledged when it stands in the log of the server, from
@@ -17,8 +18,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,7 +31,7 @@ from munjang.index.filters import Filter
 from munjang.index.remote.address import Address
 from munjang.index.remote.engine import Float32, Scored, StoredDocument, Unreachable
 from munjang.index.remote.milvus_connecting import Connection
-from munjang.index.remote.milvus_filters import quoted
+from munjang.index.remote.milvus_reading import MOST_KEYS, Reading
 from munjang.index.remote.milvus_rows import (
     HEAD_FIELDS,
     MORE,
@@ -50,9 +53,7 @@ from munjang.index.remote.milvus_rows import (
 from munjang.index.remote.milvus_schema import Facts, Layout, create_more, create_passages, facts_of, make_ready
 from munjang.index.remote.milvus_searching import Searcher
 
-_KEYS = 2_000  # in one question
 _BODIES = 400  # documents in one answer: each has up to 64 KB
-_PAGE = 16_384  # rows of one answer at most, by default of Milvus
 _TRIES = 5  # readings of documents that change meanwhile
 _FLUSH_ROWS = 4_096  # rows without a graph from which on a flush is worth its time: Milvus is rough from 4,992 on
 _LEAST_GRAPH = 1_024  # rows from which on Milvus builds a graph of a segment
@@ -75,6 +76,7 @@ class MilvusEngine:
         self._address = address
         self._layout = Layout.of(address)  # checked here: a wrong parameter is an error before anything is connected
         self._connection = Connection(address)
+        self._reading = Reading(self._connection, address, self._layout.level)
         self._main, self._more = address.name, address.name + MORE
         self._lock = threading.Lock()
         self._known: Facts | None = None
@@ -118,7 +120,7 @@ class MilvusEngine:
     def notes(self) -> dict[str, str]:
         self._facts()
         found: dict[str, str] = {}
-        for row in self._pages(self._more, f'key >= "{_NOTE}"', ("text",)):
+        for row in chain.from_iterable(self._reading.pages(self._more, f'key >= "{_NOTE}"', ("text",))):
             name, version, pieces, first = json.loads(row["text"])
             keys = [_piece_of_note(name, version, piece) for piece in range(1, pieces + 1)]
             found[name] = first + "".join(self._texts(keys).get(key, "") for key in keys)
@@ -159,7 +161,8 @@ class MilvusEngine:
         dimension = self._facts().dimension
         packed = [pack(document, dimension) for document in documents]
         # The server's clock need not be waited for here: a version that is missed is never seen, it only takes room.
-        before = {head.id: head for head in self._heads([one.head.id for one in packed], consistency="Session")}
+        own = replace(self._reading, level="Session")
+        before = {head.id: head for head in self._heads([one.head.id for one in packed], reading=own)}
         self._upsert(self._more, (row for one in packed for row in one.pieces))
         self._upsert(self._main, (row for one in packed for row in one.passages))
         self._upsert(self._main, (one.first for one in packed))  # from here on the new versions hold
@@ -184,7 +187,7 @@ class MilvusEngine:
         found: dict[str, StoredDocument] = {}
         for keys in slices([head_key(id) for id in ids], _BODIES):
             for _ in range(_TRIES):
-                rows = self._by_keys(self._main, keys, fields)
+                rows = list(self._reading.by_keys(self._main, keys, fields))
                 read = self._documents(rows, vectors=vectors)
                 found |= {one.id: one for one in read if one is not None}
                 keys = [row["key"] for row, one in zip(rows, read, strict=True) if one is None]
@@ -199,19 +202,17 @@ class MilvusEngine:
         fields = (*HEAD_FIELDS, "body", *(("vector",) if vectors else ()))
         found: list[StoredDocument] = []
         key = "" if after is None else head_key(after)
-        while len(found) < limit:
-            wanted = min(_BODIES, limit - len(found))
-            rows = self._query(self._main, f'key > "{key}" and number == 0', fields, limit=wanted)
-            if not rows:
-                break
+        pages = self._reading.pages(self._main, "number == 0", fields, after=key, size=min(_BODIES, limit))
+        for rows in pages:
             read = self._documents(rows, vectors=vectors)
             ids = [Head.of(row).id for row in rows]
             changed = [id for id, one in zip(ids, read, strict=True) if one is None]
             again = self.get(changed, vectors=vectors) if changed else {}
             now = (one or again.get(id) for id, one in zip(ids, read, strict=True))
             found += (one for one in now if one is not None)
-            key = rows[-1]["key"]
-        return found
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def _documents(self, rows: Sequence[Fields], *, vectors: bool) -> list[StoredDocument | None]:
         """The documents of heads; None where another version was written while this one was read."""
@@ -220,8 +221,7 @@ class MilvusEngine:
         others: dict[str, Any] = {}
         if vectors:
             keys = [key for head in heads for key in head.passage_keys()]
-            for some in slices(keys, _KEYS):
-                others |= {row["key"]: row["vector"] for row in self._by_keys(self._main, some, ("vector",))}
+            others = {row["key"]: row["vector"] for row in self._reading.by_keys(self._main, keys, ("vector",))}
         found: list[StoredDocument | None] = []
         for head, row in zip(heads, rows, strict=True):
             pieces = [texts.get(key) for key in head.piece_keys()]
@@ -234,32 +234,29 @@ class MilvusEngine:
         return found
 
     def _texts(self, keys: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for some in slices(keys, _BODIES):
-            found |= {row["key"]: row["text"] for row in self._by_keys(self._more, some, ("text",))}
-        return found
+        return {row["key"]: row["text"] for row in self._reading.by_keys(self._more, keys, ("text",), most=_BODIES)}
 
     def count(self) -> tuple[int, int]:
-        """Exactly, from the heads: rows that a killed writer left are no passages."""
+        """From the heads: rows that a killed writer left are no passages. Exact when nothing is being replaced."""
         self._facts()
-        documents = self._counted("number == 0")
-        passages = self._counted("number == 0 and count == 1")
-        for row in self._pages(self._main, "number == 0 and count > 1", ("count",)):
-            passages += int(row["count"])
+        documents = self._reading.count(self._main, "number == 0")
+        passages = self._reading.count(self._main, "number == 0 and count == 1")
+        for rows in self._reading.pages(self._main, "number == 0 and count > 1", ("count",)):
+            passages += sum(int(row["count"]) for row in rows)
         return documents, passages
 
     def choose(self, most: int) -> list[str]:
         self._facts()
-        there = self._counted("number == 0 and count > 0")
+        there = self._reading.count(self._main, "number == 0 and count > 0")
         limit = 2**31 if there <= most else int(2**31 * min(1.0, 1.2 * most / there + 50 / there))
         asked = f"number == 0 and count > 0 and spread < {limit}"
-        ids = [Head.of(row).id for row in self._pages(self._main, asked, HEAD_FIELDS)]
+        ids = [Head.of(row).id for rows in self._reading.pages(self._main, asked, HEAD_FIELDS) for row in rows]
         return sorted(ids, key=lambda id: (spread_of(id), id))[:most]
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
     def search(self, vectors: Float32, k: int, filter: Filter | None) -> list[list[Scored]]:
-        return Searcher(self._connection, self._address, self._facts(), self._layout).search(vectors, k, filter)
+        return Searcher(self._reading, self._facts(), self._layout).search(vectors, k, filter)
 
     def keyword(self, queries: Sequence[str], k: int, filter: Filter | None) -> list[list[Scored]]:
         raise InputError(f"{self._address}: {self.keyword_reason}")
@@ -274,8 +271,10 @@ class MilvusEngine:
         self._facts()
         if not self._unflushed:
             return
-        if self._unflushed < _FLUSH_ROWS and self._counted("count >= 0") - self._in_graphs() < _FLUSH_ROWS:
-            return  # few rows outside of graphs are compared one by one
+        if self._unflushed < _FLUSH_ROWS:
+            outside = self._reading.count(self._main, "count >= 0") - self._in_graphs()
+            if outside < _FLUSH_ROWS:
+                return  # few rows outside of graphs are compared one by one
         timeout = max(self._address.timeout, _READY_SECONDS)
         for name in (self._main, self._more):
             self._connection.call(partial(_flushed, name, timeout))
@@ -310,55 +309,9 @@ class MilvusEngine:
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
-    def _heads(self, ids: Sequence[str], *, consistency: str | None = None) -> list[Head]:
-        keys = [head_key(id) for id in ids]
-        found: list[Head] = []
-        for some in slices(keys, _KEYS):
-            rows = self._by_keys(self._main, some, HEAD_FIELDS, consistency=consistency)
-            found += (Head.of(row) for row in rows)
-        return found
-
-    def _by_keys(
-        self, collection: str, keys: Sequence[str], fields: Sequence[str], *, consistency: str | None = None
-    ) -> list[Fields]:
-        if not keys:
-            return []
-        return self._query(collection, f"key in [{quoted(keys)}]", fields, limit=len(keys), consistency=consistency)
-
-    def _pages(self, collection: str, condition: str, fields: Sequence[str]) -> Iterator[Fields]:
-        """All rows that meet a condition, ascending by their keys."""
-        key = ""
-        while rows := self._query(collection, f'key > "{key}" and ({condition})', fields, limit=_PAGE):
-            yield from rows
-            key = rows[-1]["key"]
-
-    def _query(
-        self, collection: str, condition: str, fields: Sequence[str], *, limit: int, consistency: str | None = None
-    ) -> list[Fields]:
-        """Rows that meet a condition, the first by their keys."""
-        rows = self._connection.call(
-            lambda client: client.query(
-                collection,
-                filter=condition,
-                output_fields=["key", *fields],
-                limit=limit,
-                consistency_level=consistency or self._layout.level,
-                timeout=self._address.timeout,
-            )
-        )
-        return sorted((dict(row) for row in rows), key=lambda row: row["key"])
-
-    def _counted(self, condition: str) -> int:
-        rows = self._connection.call(
-            lambda client: client.query(
-                self._main,
-                filter=condition,
-                output_fields=["count(*)"],
-                consistency_level=self._layout.level,
-                timeout=self._address.timeout,
-            )
-        )
-        return int(rows[0]["count(*)"])
+    def _heads(self, ids: Sequence[str], *, reading: Reading | None = None) -> list[Head]:
+        rows = (reading or self._reading).by_keys(self._main, [head_key(id) for id in ids], HEAD_FIELDS)
+        return [Head.of(row) for row in rows]
 
     def _upsert(self, collection: str, rows: Iterable[dict[str, Any]]) -> None:
         for batch in batches(rows):
@@ -366,7 +319,7 @@ class MilvusEngine:
 
     def _delete(self, passages: Sequence[str], pieces: Sequence[str]) -> None:
         for collection, keys in ((self._main, passages), (self._more, pieces)):
-            for some in slices(keys, _KEYS):
+            for some in slices(keys, MOST_KEYS):
                 self._connection.call(partial(_deleted, collection, list(some), self._address.timeout))
 
 

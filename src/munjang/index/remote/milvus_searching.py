@@ -8,26 +8,23 @@ answer is never short.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from munjang.index.filters import Filter
-from munjang.index.remote.address import Address
 from munjang.index.remote.engine import Float32, Scored
-from munjang.index.remote.milvus_connecting import Connection
-from munjang.index.remote.milvus_filters import expression, quoted
-from munjang.index.remote.milvus_rows import head_key, id_of_key, slices
+from munjang.index.remote.milvus_filters import expression
+from munjang.index.remote.milvus_reading import MOST_ROWS, Reading
+from munjang.index.remote.milvus_rows import head_key, id_of_key
 from munjang.index.remote.milvus_schema import METRICS, Facts, Layout
 from munjang.types import Similarity
 from munjang.vectors import similarity
 
-_MOST = 16_384  # rows that Milvus gives for a query
 _ANSWER_ROWS = 200_000  # of all queries of a request together
 _PAGE_BYTES = 16 << 20  # of vectors in a page that is compared here
-_KEYS = 2_000
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,7 @@ class _Found:
 class Searcher:
     """Searches of one engine."""
 
-    connection: Connection
-    address: Address
+    reading: Reading
     facts: Facts
     layout: Layout
 
@@ -60,7 +56,7 @@ class Searcher:
         """For every query [q, d] the k nearest passages."""
         where = "count > 0" if filter is None else f"count > 0 and {expression(filter)}"
         found: list[list[Scored]] = []
-        most = max(1, min(1_000, _ANSWER_ROWS // min(k, _MOST)))
+        most = max(1, min(1_000, _ANSWER_ROWS // min(k, MOST_ROWS)))
         for first in range(0, len(vectors), most):
             found += self._some(vectors[first : first + most], k, where)
         return found
@@ -68,26 +64,27 @@ class Searcher:
     def _some(self, vectors: Float32, k: int, where: str) -> list[list[Scored]]:
         """Ask the graph; ask for more where rows fell away; read everything where it gives too little."""
         results: list[list[Scored]] = [[] for _ in vectors]
-        waiting, depth = list(range(len(vectors))), k
-        while waiting and depth <= _MOST:
+        waiting, depth, was_short = list(range(len(vectors))), k, False
+        while waiting and depth <= MOST_ROWS:
             hits = self._graph(vectors[waiting], depth, where)
             short = any(len(own) < depth for own in hits)
-            there = self._count(where) if short else depth + 1  # rows that could be found; not counted: more than asked
+            # Rows that could be found; not counted: more than asked for.
+            there = self.reading.count(self.reading.address.name, where) if short else depth + 1
             again = []
             for place, raw, own in zip(waiting, hits, self._current(hits), strict=True):
                 results[place] = own[:k]
                 if len(own) < k and len(raw) < there:
                     again.append(place)
-            # A graph that gave too little gives no more: read all. Otherwise rows fell away: ask for more.
-            waiting, depth = again, _MOST + 1 if short else depth * 2 + 8
+            # Rows fell away, or are just being replaced and were found twice: ask for more. Too little again: read all.
+            waiting, depth, was_short = again, MOST_ROWS + 1 if short and was_short else depth * 2 + 8, short
         for place in waiting:
             results[place] = self._exact(vectors[place : place + 1], k, where)
         return results
 
     def _graph(self, vectors: Float32, depth: int, where: str) -> list[list[_Found]]:
-        answer = self.connection.call(
+        answer = self.reading.connection.call(
             lambda client: client.search(
-                self.address.name,
+                self.reading.address.name,
                 data=list(vectors),
                 anns_field="vector",
                 limit=depth,
@@ -98,7 +95,7 @@ class Searcher:
                     "params": {"ef": max(self.layout.ef_search, depth)},
                 },
                 consistency_level=self.layout.level,
-                timeout=self.address.timeout,
+                timeout=self.reading.address.timeout,
             )
         )
         return [[self._found(hit) for hit in own] for own in answer]
@@ -113,10 +110,8 @@ class Searcher:
     def _current(self, hits: Sequence[Sequence[_Found]]) -> list[list[Scored]]:
         """Without the rows of versions that do not hold (any more, or not yet)."""
         asked = {head_key(id_of_key(one.key)) for own in hits for one in own if not one.is_head}
-        holding: dict[str, str] = {}
-        for keys in slices(sorted(asked), _KEYS):
-            rows = self._query(f"key in [{quoted(keys)}]", ["version"], limit=len(keys))
-            holding |= {row["key"]: row["version"] for row in rows}
+        rows = self.reading.by_keys(self.reading.address.name, sorted(asked), ["version"])
+        holding = {row["key"]: row["version"] for row in rows}
         return [
             [one.scored() for one in own if one.is_head or holding.get(head_key(id_of_key(one.key))) == one.version]
             for own in hits
@@ -125,7 +120,8 @@ class Searcher:
     def _exact(self, vector: Float32, k: int, where: str) -> list[Scored]:
         """Every row that meets the condition, compared here, a page at a time; vector [1, d]."""
         best: list[Scored] = []
-        for rows in self._pages(where):
+        size = max(100, min(MOST_ROWS, _PAGE_BYTES // (4 * self.facts.dimension)))
+        for rows in self.reading.pages(self.reading.address.name, where, ["version", "number", "vector"], size=size):
             matrix = np.array([row["vector"] for row in rows], np.float32)
             scores = similarity(vector, matrix, cast(Similarity, self.facts.similarity))[0].tolist()
             found = [
@@ -134,24 +130,3 @@ class Searcher:
             ]
             best = sorted(best + self._current([found])[0], key=lambda one: -one.score)[:k]
         return best
-
-    def _pages(self, where: str) -> Iterator[list[dict[str, Any]]]:
-        size = max(100, min(_MOST, _PAGE_BYTES // (4 * self.facts.dimension)))
-        key = ""
-        while rows := self._query(f'key > "{key}" and {where}', ["version", "number", "vector"], limit=size):
-            yield rows
-            key = rows[-1]["key"]
-
-    def _query(self, condition: str, fields: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
-        rows = self._ask(filter=condition, output_fields=["key", *fields], limit=limit)
-        return sorted((dict(row) for row in rows), key=lambda row: str(row["key"]))
-
-    def _count(self, where: str) -> int:
-        return int(self._ask(filter=where, output_fields=["count(*)"])[0]["count(*)"])
-
-    def _ask(self, **asked: Any) -> Any:
-        return self.connection.call(
-            lambda client: client.query(
-                self.address.name, consistency_level=self.layout.level, timeout=self.address.timeout, **asked
-            )
-        )
