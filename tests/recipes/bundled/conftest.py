@@ -13,11 +13,13 @@ import pytest
 import torch
 
 from munjang.errors import TruncationWarning
-from munjang.recipes.bundled import reranker
+from munjang.recipes.bundled import agreeing, reranker
+from munjang.recipes.bundled.agreeing import AgreeOptions, make_agreed
 from munjang.recipes.bundled.making import BiMade
 from munjang.recipes.bundled.reranker import RerankMade
+from recipes.bundled.agreed_run import Run, plan
 from recipes.bundled.whole_data import data_folder
-from recipes.bundled.whole_run import easy_negatives, make, options, rerank
+from recipes.bundled.whole_run import bi_plan, easy_negatives, make, options, rerank
 
 
 @dataclass(frozen=True)
@@ -72,3 +74,24 @@ def reranked(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     with alone(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(reranker, "find_negatives", easy_negatives)
         return folder, rerank(folder, options(whole.folder, whole.tiny, whole.data))
+
+
+@pytest.fixture(scope="session")
+def agreed(whole: Whole, reranked: tuple[Path, RerankMade], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """That reranker, which learned once more."""
+    folder = tmp_path_factory.mktemp("agreed") / "run"
+    given = AgreeOptions(
+        data=whole.data,
+        folder=folder,
+        reranker=reranked[1].folder,
+        bi=whole.made.folder,
+        bilingual=whole.tiny,
+        larger=whole.tiny,
+        making=reranked[0] / "making.json",
+        plan=plan(),
+        texts=bi_plan(),
+        device="cpu",
+    )
+    with alone(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreeing, "find_negatives", easy_negatives)
+        return Run(folder, make_agreed(given), given, reranked[1].folder, whole.made.folder, whole.tiny)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.recipes.bundled import agreeing
-from munjang.recipes.bundled.agreeing import AgreeOptions, make_agreed, pairs_with
+from munjang.recipes.bundled.agreeing import make_agreed, pairs_with
 from munjang.recipes.bundled.calibrating import uncalibrated
 from munjang.recipes.bundled.facts import read_making
-from munjang.recipes.bundled.material import Material, read_material
+from munjang.recipes.bundled.material import read_material
 from munjang.recipes.bundled.reranker import RerankMade
-from munjang.recipes.bundled.settings import AgreePlan, Part, Schedule
+from munjang.recipes.bundled.settings import Schedule
 from munjang.recipes.bundled.silver import (
     both_ways,
     cosines_of,
@@ -34,83 +34,15 @@ from munjang.recipes.bundled.silver import (
 from munjang.recipes.bundled.stage_training import Selection
 from munjang.recipes.bundled.teaching import PROMPT, read_passages
 from munjang.recipes.bundled.voices import Cosine, together
-from munjang.recipes.stages import Done
 from munjang.training.run import data_hash
-from recipes.bundled.conftest import Whole, alone
+from recipes.bundled.agreed_run import AGREED, READ, STAGES, Run, plan
+from recipes.bundled.conftest import Whole
 from recipes.bundled.whole_run import bi_plan, easy_negatives, other_model, skipped
 
-STAGES = ("begun", "pairs", "voices", "passages", "people", "agreed", "agreed-2", "mean", "merged", "finish")
-AGREED = STAGES[5:]
 PAIRS = [("비가 온다", "눈이 온다"), ("It rains", "It snows"), ("A cat sleeps", "고양이가 잔다"), ("A dog", "A wolf")]
 A, B = (list(side) for side in zip(*PAIRS, strict=True))
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-
-def plan(**changes: object) -> AgreePlan:
-    small = AgreePlan(
-        max_length=64,
-        train_length=64,
-        neighbours=3,
-        translated_neighbours=2,
-        other_neighbours=1,
-        questions=60,
-        held_questions=15,
-        negatives=3,
-        everyday=0,
-        agreements=2,
-        agreed=Schedule(6, 1e-3),
-        agreed_parts={"silver": Part(0.5, 8), "people": Part(0.2, 8), "kept": Part(0.3, 8)},
-    )
-    return replace(small, **changes)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Run:
-    folder: Path
-    made: RerankMade
-    given: AgreeOptions
-    reranker: Path  # the folder that it began as
-    bi: Whole
-
-    def stage(self, name: str) -> Done:
-        return next(one for one in self.made.stages if one.name == name)
-
-    def array(self, stage: str, name: str) -> np.ndarray:
-        found: np.ndarray = np.load(self.stage(stage).folder / f"{name}.npy")
-        return found
-
-    def cross(self, stage: str) -> CrossEncoder:
-        """As the stages load it: on some machines it computes in bfloat16."""
-        return CrossEncoder.load(self.stage(stage).folder / "model", device="cpu", max_length=64)
-
-    def tasks(self, stage: str) -> dict[str, dict[str, Any]]:
-        told = json.loads((self.stage(stage).folder / "config.json").read_text("utf-8"))["tasks"]
-        return {task["name"]: task for task in told}
-
-    @property
-    def material(self) -> Material:
-        return read_material(self.bi.data, bi_plan())
-
-
-@pytest.fixture(scope="module")
-def run(whole: Whole, reranked: tuple[Path, RerankMade], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("agreed") / "run"
-    given = AgreeOptions(
-        data=whole.data,
-        folder=folder,
-        reranker=reranked[1].folder,
-        bi=whole.made.folder,
-        bilingual=whole.tiny,
-        larger=whole.tiny,
-        making=reranked[0] / "making.json",
-        plan=plan(),
-        texts=bi_plan(),
-        device="cpu",
-    )
-    with alone(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agreeing, "find_negatives", easy_negatives)
-        return Run(folder, make_agreed(given), given, reranked[1].folder, whole)
 
 
 @pytest.fixture(autouse=True)
@@ -216,8 +148,8 @@ def test_what_is_there_in_both_languages_is_paired_with_its_kind() -> None:
 # --- the reranker that it begins as ----------------------------------------------------------------------------------
 
 
-def test_scores_are_as_before_they_became_probabilities(run: Run, reranked: tuple[Path, RerankMade]) -> None:
-    finished = CrossEncoder.load(run.reranker, device="cpu", dtype="float32")
+def test_scores_are_as_before_they_became_probabilities(agreed: Run, reranked: tuple[Path, RerankMade]) -> None:
+    finished = CrossEncoder.load(agreed.reranker, device="cpu", dtype="float32")
     before = uncalibrated(finished)
     mean = next(one for one in reranked[1].stages if one.name == "mean").folder / "model"
     wanted = CrossEncoder.load(mean, device="cpu", dtype="float32").predict(PAIRS)
@@ -232,37 +164,36 @@ def test_scores_are_as_before_they_became_probabilities(run: Run, reranked: tupl
 # --- a whole run -----------------------------------------------------------------------------------------------------
 
 
-def test_the_stages_one_after_another(run: Run) -> None:
-    assert tuple(one.name for one in run.made.stages) == STAGES
-    assert set(run.made.facts["selection"]) == {"float32", "int8"}
-    model = CrossEncoder.load(run.made.folder, device="cpu")
+def test_the_stages_one_after_another(agreed: Run) -> None:
+    assert tuple(one.name for one in agreed.made.stages) == STAGES
+    assert set(agreed.made.facts["selection"]) == {"float32", "int8"}
+    model = CrossEncoder.load(agreed.made.folder, device="cpu")
     assert "answer" in model.thresholds
-    assert not np.allclose(model.predict(PAIRS), CrossEncoder.load(run.reranker, device="cpu").predict(PAIRS))
+    assert not np.allclose(model.predict(PAIRS), CrossEncoder.load(agreed.reranker, device="cpu").predict(PAIRS))
 
 
-def test_every_pair_has_a_sentence_that_people_scored_or_two_translations(run: Run) -> None:
-    material = run.material
+def test_every_pair_has_a_sentence_that_people_scored_or_two_translations(agreed: Run) -> None:
+    material = agreed.material
     pool, scored = material.pool(), set(material.scored().texts())
-    pairs = run.array("pairs", "pairs")
-    assert len(pairs) == run.stage("pairs").facts["pairs"] > 20
+    pairs = agreed.array("pairs", "pairs")
+    assert len(pairs) == agreed.stage("pairs").facts["pairs"] > 20
     texts = [(pool[a], pool[b]) for a, b in pairs.tolist()]
     near = [pair for pair in texts if scored & set(pair) or set(pair) <= material.other.keys()]
     assert len(near) > 0.8 * len(texts), "but for some at random"
     both = [pair for pair in texts if set(pair) <= material.other.keys()]
-    assert run.stage("pairs").facts["in both languages"] == len(both) > 5
+    assert agreed.stage("pairs").facts["in both languages"] == len(both) > 5
     known = known_pairs([*material.sts.values(), *material.selection, *material.evaluation])
     assert not known & known_pairs([pairs_of(pool, pairs, np.zeros(len(pairs), np.float32), name="all")])
 
 
-def test_labels_are_what_all_say_together(run: Run) -> None:
-    labels = run.array("voices", "labels")
-    pool, people, weights = run.material.pool(), run.material.scored(), plan().weights
-    read = either_way(pairs_of(pool, run.array("pairs", "pairs"), labels, name="silver"), seed=0)
-    a, b = read.columns.values()
-    tiny = BiEncoder.load(run.bi.tiny, device="cpu", max_length=64)
-    own = run.cross("begun").predict(list(zip(a, b, strict=True)))
+def test_labels_are_what_all_say_together(agreed: Run) -> None:
+    labels = agreed.array("voices", "labels")
+    pool, people, weights = agreed.material.pool(), agreed.material.scored(), plan().weights
+    a, b = pairs_of(pool, agreed.array("pairs", "pairs"), labels, name="silver").columns.values()
+    tiny = BiEncoder.load(agreed.tiny, device="cpu", max_length=64)
+    own = sum(agreed.cross("begun").predict(list(zip(*pair, strict=True))) for pair in ((a, b), (b, a))) / 2
     voices = [
-        (weights["cosine"], Cosine("", 1.0, BiEncoder.load(run.bi.made.folder, device="cpu"), people)),
+        (weights["cosine"], Cosine("", 1.0, BiEncoder.load(agreed.bi, device="cpu"), people)),
         (weights["bilingual"], Cosine("", 1.0, tiny, people, prompt=PROMPT)),
     ]
     total = weights["own"] * own + sum(weight * voice.says(a, b) for weight, voice in voices)
@@ -270,98 +201,75 @@ def test_labels_are_what_all_say_together(run: Run) -> None:
     korean = np.array([any("가" <= letter <= "힣" for letter in "".join(pair)) for pair in zip(a, b, strict=True)])
     assert 0 < korean.mean() < 1, "the test must be able to fail"
     assert np.allclose(labels[korean], (total / count)[korean], atol=5e-3)
-    english = total + weights["larger"] * Cosine("", 1.0, tiny, run.material.sts["stsb"]).says(a, b)
+    english = total + weights["larger"] * Cosine("", 1.0, tiny, agreed.material.sts["stsb"]).says(a, b)
     assert np.allclose(labels[~korean], (english / (count + weights["larger"]))[~korean], atol=5e-3)
 
 
-def test_how_far_they_agree_with_people_is_told(run: Run) -> None:
-    found = run.stage("voices").facts["agreement"]
+def test_how_far_they_agree_with_people_is_told(agreed: Run) -> None:
+    found = agreed.stage("voices").facts["agreement"]
     assert set(found["alone"]) == {"own", "cosine", "bilingual"}
-    for one in run.material.selection:
-        told = run.cross("begun").predict(list(zip(*one.columns.values(), strict=True)))
+    for one in agreed.material.selection:
+        orders = one.columns.values(), reversed(one.columns.values())
+        told = sum(agreed.cross("begun").predict(list(zip(*order, strict=True))) for order in orders)
         assert found["alone"]["own"][one.name] == pytest.approx(spearmanr(told, one.targets)[0], abs=5e-3)
         assert found["together"][one.name] != found["alone"]["own"][one.name]
 
 
-def test_what_it_says_of_passages_is_kept(run: Run) -> None:
-    rest, held = (read_passages(run.stage("passages"), name) for name in ("passages", "held"))
-    negatives, kept = run.array("passages", "negatives"), run.array("passages", "kept")
+def test_what_it_says_of_passages_is_kept(agreed: Run) -> None:
+    rest, held = (read_passages(agreed.stage("passages"), name) for name in ("passages", "held"))
+    negatives, kept = agreed.array("passages", "negatives"), agreed.array("passages", "kept")
     assert negatives.shape == (len(rest.queries), 2)
     every = [
         (query, rest.passages[place])
         for number, query in enumerate(rest.queries)
         for place in (rest.answers[number], *negatives[number].tolist())
     ]
-    assert np.allclose(kept, run.cross("begun").predict(every), atol=5e-3)
+    assert np.allclose(kept, agreed.cross("begun").predict(every), atol=5e-3)
     assert not {text for _, text in every} & set(held.passages)
 
 
-def test_all_are_learned_by_every_training_in_its_own_order(run: Run) -> None:
-    one, two = run.tasks("agreed"), run.tasks("agreed-2")
+def test_all_are_learned_by_every_training_in_its_own_order(agreed: Run) -> None:
+    one, two = agreed.tasks("agreed"), agreed.tasks("agreed-2")
     assert one["kept"]["data"] == two["kept"]["data"]
-    doubted = replace(run.material.graded(), targets=run.array("people", "scores"))
+    doubted = replace(agreed.material.graded(), targets=agreed.array("people", "scores"))
     assert one["people"]["data"] == two["people"]["data"] == data_hash(both_ways(doubted))
     assert one["silver"]["data"] != two["silver"]["data"]
     assert {name: (task["objective"], task["rows"], task["share"]) for name, task in one.items()} == {
-        "silver": ("CrossScore", run.stage("pairs").facts["pairs"], 0.5),
-        "kept": ("CrossScore", len(run.array("passages", "kept")), 0.3),
-        "people": ("CrossScore", 2 * len(run.material.graded()), 0.2),
+        "silver": ("CrossScore", agreed.stage("pairs").facts["pairs"], 0.5),
+        "kept": ("CrossScore", len(agreed.array("passages", "kept")), 0.3),
+        "people": ("CrossScore", 2 * len(agreed.material.graded()), 0.2),
     }
-    before, after = (run.cross(name).predict(PAIRS) for name in ("begun", "agreed"))
+    before, after = (agreed.cross(name).predict(PAIRS) for name in ("begun", "agreed"))
     assert not np.allclose(before, after, atol=1e-4)
 
 
-def test_the_mean_of_their_weights_goes_on(run: Run) -> None:
-    one, two, mean = (run.cross(name).parts.head.out.weight.detach().numpy() for name in ("agreed", "agreed-2", "mean"))
+def test_the_mean_of_their_weights_goes_on(agreed: Run) -> None:
+    one, two, mean = (
+        agreed.cross(name).parts.head.out.weight.detach().numpy() for name in ("agreed", "agreed-2", "mean")
+    )
     assert not np.allclose(one, two)
     assert np.allclose(mean, (one + two) / 2, atol=1e-6)
-    begun, merged = (run.cross(name).parts.head.out.weight.detach().numpy() for name in ("begun", "merged"))
-    share = run.stage("merged").facts["share"]
+    begun, merged = (agreed.cross(name).parts.head.out.weight.detach().numpy() for name in ("begun", "merged"))
+    share = agreed.stage("merged").facts["share"]
     assert np.allclose(merged, (1 - share) * begun + share * mean, atol=1e-6)
-    inputs = json.loads((run.stage("finish").folder / "stage.json").read_text("utf-8"))["inputs"]
-    assert inputs["model"] == run.stage("merged").digest
+    inputs = json.loads((agreed.stage("finish").folder / "stage.json").read_text("utf-8"))["inputs"]
+    assert inputs["model"] == agreed.stage("merged").digest
 
 
-def test_it_goes_as_far_as_the_selection_sets_let_it(run: Run, tmp_path: Path) -> None:
-    told = run.stage("merged").facts
+def test_it_goes_as_far_as_the_selection_sets_let_it(agreed: Run, tmp_path: Path) -> None:
+    told = agreed.stage("merged").facts
     scores = {float(share): value for share, value in told["scores"].items()}
     assert tuple(scores) == plan().merged_shares
     assert told["share"] == max(share for share, value in scores.items() if value >= max(scores.values()) - 0.0005)
-    chooses = Selection(run.material.selection)
-    assert scores[1.0] == pytest.approx(chooses(run.cross("mean")).value, abs=5e-3)
-    shutil.copytree(run.folder, tmp_path / "run")
-    made = make_agreed(replace(run.given, folder=tmp_path / "run", plan=plan(merged_shares=(0.25,))))
+    chooses = Selection(agreed.material.selection)
+    assert scores[1.0] == pytest.approx(chooses(agreed.cross("mean")).value, abs=5e-3)
+    shutil.copytree(agreed.folder, tmp_path / "run")
+    made = make_agreed(replace(agreed.given, folder=tmp_path / "run", plan=plan(merged_shares=(0.25,))))
     assert next(one for one in made.stages if one.name == "merged").facts["share"] == 0.25
 
 
-def test_scores_of_people_are_doubted_by_who_was_never_taught_them(run: Run) -> None:
-    material, weights = run.material, plan().weights
-    graded, told = material.graded(), run.array("people", "scores")
-    english = {korean: text for text, korean in material.other.items()}
-    a, b = ([english.get(text, text) for text in side] for side in graded.columns.values())
-    assert a != graded.columns["a"], "the test must be able to fail"
-    tiny = BiEncoder.load(run.bi.tiny, device="cpu", max_length=64)
-    bilingual = Cosine("", 1.0, tiny, material.scored(), prompt=PROMPT).says(a, b)
-    larger = Cosine("", 1.0, tiny, material.sts["stsb"]).says(a, b)
-    korean = np.array([any("가" <= letter <= "힣" for letter in "".join(pair)) for pair in zip(a, b, strict=True)])
-    assert 0 < korean.mean() < 1
-    both = (weights["bilingual"] * bilingual + weights["larger"] * larger) / (weights["bilingual"] + weights["larger"])
-    said = np.where(korean, bilingual, both)
-    assert np.allclose(told, (np.asarray(graded.targets) + said) / 2, atol=5e-3)
-
-
-def test_scores_that_nobody_can_read_stay_as_people_gave_them(run: Run, tmp_path: Path) -> None:
-    shutil.copytree(run.folder, tmp_path / "run")
-    made = make_agreed(replace(run.given, folder=tmp_path / "run", bilingual=None))
-    people = next(one for one in made.stages if one.name == "people")
-    told, graded = np.load(people.folder / "scores.npy"), run.material.graded()
-    same = np.isclose(told, np.asarray(graded.targets), atol=1e-6)
-    assert 0 < people.facts["unread"] <= same.sum() < len(told)
-    assert np.isfinite(told).all()
-
-
-def test_what_was_made_before_is_told_too(run: Run, reranked: tuple[Path, RerankMade]) -> None:
-    making, before = read_making(run.folder / "making.json"), read_making(reranked[0] / "making.json")
+def test_what_was_made_before_is_told_too(agreed: Run, reranked: tuple[Path, RerankMade]) -> None:
+    making, before = read_making(agreed.folder / "making.json"), read_making(reranked[0] / "making.json")
     assert making.content["command"] == (
         f"{before.content['command']}; munjang reproduce agree-ko-en --data DIR --bilingual E5 --larger MPNET "
         "--reranker RERANKER --bi MODEL --output runs/agree-ko-en"
@@ -371,39 +279,43 @@ def test_what_was_made_before_is_told_too(run: Run, reranked: tuple[Path, Rerank
     teachers = [one["name"] for one in making.rows("teachers")]
     assert teachers == [one["name"] for one in before.rows("teachers")] + ["multilingual-e5-small", "all-mpnet-base-v2"]
     assert making.rows("data") == before.rows("data")
-    assert [one["value"] for one in making.rows("selection")] == list(run.made.facts["selection"]["int8"].values())
+    assert [one["value"] for one in making.rows("selection")] == list(agreed.made.facts["selection"]["int8"].values())
 
 
-def test_the_same_call_again_does_nothing(run: Run) -> None:
-    again = make_agreed(run.given)
+def test_the_same_call_again_does_nothing(agreed: Run) -> None:
+    again = make_agreed(agreed.given)
     assert tuple(skipped(again)) == STAGES
-    assert again.facts == run.made.facts
+    assert again.facts == agreed.made.facts
 
 
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"neighbours": 2}, ("pairs", "voices", *AGREED)),
-        ({"other_neighbours": 2}, ("pairs", "voices", *AGREED)),
-        ({"weights": plan().weights | {"own": 2.0}}, ("voices", *AGREED)),
+        ({"neighbours": 2}, ("pairs", "voices", *READ, *AGREED)),
+        ({"other_neighbours": 2}, ("pairs", "voices", *READ, *AGREED)),
+        ({"weights": plan().weights | {"own": 2.0}}, ("voices", *READ, *AGREED)),
+        ({"larger_nli": Schedule(5, 1e-3)}, ("larger-nli", *READ[2:], *AGREED)),
+        ({"bilingual": Schedule(5, 1e-3)}, ("bilingual-1", "bilingual-2", "labels", "people", *AGREED)),
+        ({"reader_weights": {"bilingual": 3.0, "larger": 1.0}}, ("labels", "people", *AGREED)),
+        ({"reader_shares": (0.4,)}, ("labels", *AGREED)),
         ({"doubt": 0.2}, ("people", *AGREED)),
         ({"questions": 50}, ("passages", *AGREED)),
-        ({"korean": 0.9}, AGREED),
+        ({"korean": 0.9}, (*READ, *AGREED)),
         ({"agreed": Schedule(5, 1e-3)}, AGREED),
         ({"merged_shares": (0.3,)}, ("merged", "finish")),  # no share that it chooses from
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_a_change_repeats_what_depends_on_it(
-    run: Run, tmp_path: Path, change: dict[str, Any], repeated: tuple[str, ...]
+    agreed: Run, tmp_path: Path, change: dict[str, Any], repeated: tuple[str, ...]
 ) -> None:
-    shutil.copytree(run.folder, tmp_path / "run")
-    made = make_agreed(replace(run.given, folder=tmp_path / "run", plan=plan(**change)))
+    shutil.copytree(agreed.folder, tmp_path / "run")
+    made = make_agreed(replace(agreed.given, folder=tmp_path / "run", plan=plan(**change)))
     assert tuple(name for name in STAGES if name not in skipped(made)) == repeated
 
 
-def test_without_larger_models_the_reranker_and_the_bi_encoder_speak(run: Run, tmp_path: Path) -> None:
-    given = replace(run.given, folder=tmp_path / "run", bilingual=None, larger=None, making=None)
+def test_without_larger_models_the_reranker_and_the_bi_encoder_speak(agreed: Run, tmp_path: Path) -> None:
+    given = replace(agreed.given, folder=tmp_path / "run", bilingual=None, larger=None, making=None)
     made = make_agreed(replace(given, plan=plan(agreements=1)))
     wanted = (*STAGES[:4], "agreed", "merged", "finish")
     assert tuple(one.name for one in made.stages) == wanted, "nobody doubts people, and one training has no mean"
@@ -415,9 +327,9 @@ def test_without_larger_models_the_reranker_and_the_bi_encoder_speak(run: Run, t
     assert making.rows("teachers") == []
 
 
-def test_a_making_that_is_not_there_is_said_before_anything_is_done(run: Run, tmp_path: Path) -> None:
+def test_a_making_that_is_not_there_is_said_before_anything_is_done(agreed: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
-        make_agreed(replace(run.given, folder=tmp_path / "run", making=tmp_path / "none.json"))
+        make_agreed(replace(agreed.given, folder=tmp_path / "run", making=tmp_path / "none.json"))
     assert not (tmp_path / "run").exists()
 
 
@@ -426,29 +338,29 @@ def test_a_making_that_is_not_there_is_said_before_anything_is_done(run: Run, tm
     [({"seed": -1}, "seed must be at least 0"), ({"plan": plan(agreements=0)}, "agreements must be 1")],
 )
 def test_what_cannot_be_is_said_before_anything_is_done(
-    run: Run, tmp_path: Path, change: dict[str, Any], said: str
+    agreed: Run, tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InputError, match=said):
-        make_agreed(replace(run.given, folder=tmp_path / "run", **change))
+        make_agreed(replace(agreed.given, folder=tmp_path / "run", **change))
     assert not (tmp_path / "run").exists()
 
 
-def test_pairs_are_learned_in_either_language_and_order(run: Run) -> None:
-    material, pairs = run.material, run.array("pairs", "pairs")
-    labelled = pairs_of(material.pool(), pairs, run.array("voices", "labels"), name="silver")
+def test_pairs_are_learned_in_either_language_and_order(agreed: Run) -> None:
+    material, pairs = agreed.material, agreed.array("pairs", "pairs")
+    labelled = pairs_of(material.pool(), pairs, agreed.array("labels", "labels"), name="silver")
     for stage, seed in (("agreed", 0), ("agreed-2", 100)):
         turned = in_other_languages(labelled, material.other, seed=seed, share=0.7)
         assert turned.columns != labelled.columns, "the test must be able to fail"
-        assert run.tasks(stage)["silver"]["data"] == data_hash(either_way(turned, seed=seed))
+        assert agreed.tasks(stage)["silver"]["data"] == data_hash(either_way(turned, seed=seed))
 
 
-def test_a_teacher_that_taught_before_is_named_once(run: Run, tmp_path: Path) -> None:
-    shutil.copytree(run.folder, tmp_path / "run")
-    content = json.loads((run.given.making or Path()).read_text("utf-8"))
+def test_a_teacher_that_taught_before_is_named_once(agreed: Run, tmp_path: Path) -> None:
+    shutil.copytree(agreed.folder, tmp_path / "run")
+    content = json.loads((agreed.given.making or Path()).read_text("utf-8"))
     taught = {"name": "multilingual-e5-small", "licence": "MIT", "use": "teaches", "source": "a hub"}
     content["teachers"].append(taught)
     (tmp_path / "making.json").write_text(json.dumps(content), encoding="utf-8")
-    make_agreed(replace(run.given, folder=tmp_path / "run", making=tmp_path / "making.json"))
+    make_agreed(replace(agreed.given, folder=tmp_path / "run", making=tmp_path / "making.json"))
     told = read_making(tmp_path / "run" / "making.json").rows("teachers")
     assert told[:-1] == content["teachers"], "as it was told before"
     assert told[-1]["name"] == "all-mpnet-base-v2"

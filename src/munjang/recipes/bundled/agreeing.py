@@ -3,12 +3,15 @@
 People's scores are few, and a cross-encoder of the package's size that read them many times over knows them by heart.
 Cosines err elsewhere: those of the finished bi-encoder, and those of larger models as they were given, which were not
 taught these scores here. All together agree better with people than the reranker alone, which the stage `voices` tells.
+Cross-encoders of the larger models learn that, and know more than their cosines (`readers`).
 
     begun     the reranker as it was before its scores became probabilities
     pairs     neighbours, by the bi-encoder, of the sentences that people scored and of those with a translation
     voices    their labels, by all together (`voices`): in English where a pair is there in both languages
     passages  questions and passages, made as for the bi-encoder, and what the reranker says of them
-    people    people's scores, half way to what the larger models say: what it knows by heart is to be doubted
+    bilingual-*, larger-*   readers: what the voices say, and one half of people's scores each
+    labels    the pairs again, by voices and readers
+    people    people's scores, half way to what readers say of them that did not learn them
     agreed    likeness is learned anew; what it says of passages is to stay
     agreed-2 ..., mean   the same by other seeds, and the mean of their weights
     merged    part of the way from the weights before to these (`merging`)
@@ -39,6 +42,7 @@ from munjang.recipes.bundled.facts import read_making
 from munjang.recipes.bundled.material import Material, read_material
 from munjang.recipes.bundled.merging import furthest, merge
 from munjang.recipes.bundled.passages import Questions, joined, make_questions
+from munjang.recipes.bundled.readers import HALVES, Reading, kinds_of
 from munjang.recipes.bundled.recording import write_agreed
 from munjang.recipes.bundled.reranker import RerankMade, find_negatives, finished, lists_of, ranked
 from munjang.recipes.bundled.settings import AgreePlan, BiPlan, scaled
@@ -74,7 +78,6 @@ from munjang.vectors import top_k
 
 RECIPE = "bundled reranker, once more"
 _KEPT_NEGATIVES = 2  # of a question, in what is to stay
-_UNTAUGHT = ("bilingual", "larger")  # voices that nobody taught people's scores here
 Flags = npt.NDArray[np.bool_]
 
 
@@ -112,7 +115,8 @@ def make_agreed(options: AgreeOptions) -> RerankMade:
         shop = Workshop(stages, options.device, options.seed, options.progress, material.selection)
         making = _Making(options, plan, material, shop)
         begun, pairs = making.begun(), making.pairs()
-        learned = Learned(pairs, making.voices(begun, pairs), making.passages(begun), making.people())
+        voices, passages = making.voices(begun, pairs), making.passages(begun)
+        learned = making.learned(pairs, voices, passages)
         trained = [making.agreed(number, begun, learned) for number in range(1, plan.agreements + 1)]
         mean = shop.mean(trained, lambda one: shop.cross(one.folder / "model", plan.max_length))
         finish = making.finish(making.merged(begun, mean), learned.passages)
@@ -133,10 +137,10 @@ def make_agreed(options: AgreeOptions) -> RerankMade:
 
 @dataclass(frozen=True)
 class Learned:
-    """The stages that `agreed` learns from. people: None where every voice was taught their scores."""
+    """The stages that `agreed` learns from. people: None where no larger model reads them."""
 
     pairs: Done
-    voices: Done
+    labels: Done
     passages: Done
     people: Done | None
 
@@ -188,17 +192,21 @@ class _Making:
 
         inputs: dict[str, object] = {"bi": self.given["bi"], "pool": hash_texts(pool), "random": plan.random_pairs}
         inputs |= {"neighbours": [plan.neighbours, plan.translated_neighbours, plan.other_neighbours]}
-        inputs |= {"translations": self._translations, "seed": self.shop.seed, "scored": data_hash(material.scored())}
+        inputs |= {
+            "translations": self.reading.translations,
+            "seed": self.shop.seed,
+            "scored": data_hash(material.scored()),
+        }
         inputs["evaluation"] = [data_hash(one) for one in (*material.selection, *material.evaluation)]
         return self.shop.stages.run("pairs", inputs, make)
 
     def voices(self, begun: Done, pairs: Done) -> Done:
-        """float32 [pairs]."""
+        """float32 [pairs], and of the rows of the selection sets, one set after another."""
         plan, shop, material = self.plan, self.shop, self.material
 
         def make(folder: Path) -> Made:
             voters = self._voters(begun)
-            read = either_way(pairs_of(self.pool, *_unlabelled(pairs), name="silver"), seed=shop.seed)
+            read = pairs_of(self.pool, *_unlabelled(pairs), name="silver")
             labels, _ = together(voters, *read.columns.values(), progress=shop.progress)
             told = [together(voters, *one.columns.values()) for one in material.selection]
             alone = {
@@ -206,51 +214,42 @@ class _Making:
                 for voter in voters
                 if not voter.english
             }
-            facts = {"alone": alone, "together": agreement(material.selection, [label for label, _ in told])}
-            return Made(save_arrays(folder, labels=labels), {"pairs": len(labels), "agreement": facts})
+            chosen = [label for label, _ in told]
+            facts = {"alone": alone, "together": agreement(material.selection, chosen)}
+            names = save_arrays(folder, labels=labels, selection=np.concatenate(chosen))
+            return Made(names, {"pairs": len(labels), "agreement": facts})
 
         inputs: dict[str, object] = {"given": dict(self.given), "begun": begun.digest, "pairs": pairs.digest}
-        inputs |= {"weights": plan.weights, "length": plan.train_length, "seed": shop.seed}
+        inputs |= {"weights": plan.weights, "length": plan.train_length}
         inputs |= {"scored": data_hash(material.scored()), "selection": [data_hash(one) for one in material.selection]}
         return shop.stages.run("voices", inputs, make)
 
-    def people(self) -> Done | None:
-        """float32 [rows of `graded`]: people's scores, part of the way to what the larger models say."""
-        plan, shop, material = self.plan, self.shop, self.material
-        if self.given.keys().isdisjoint(_UNTAUGHT):
-            return None
-
-        def make(folder: Path) -> Made:
-            graded = material.graded()
-            english = {korean: text for text, korean in material.other.items()}
-            read = ([english.get(text, text) for text in side] for side in graded.columns.values())
-            said, _ = together(self._untaught(), *read, progress=shop.progress)
-            scores = np.asarray(graded.targets, np.float32)
-            told = np.where(np.isnan(said), scores, (1 - plan.doubt) * scores + plan.doubt * said)
-            return Made(save_arrays(folder, scores=told), {"rows": len(told), "unread": int(np.isnan(said).sum())})
-
-        asked = {name: [self.given[name], plan.weights[name]] for name in _UNTAUGHT if name in self.given}
-        inputs: dict[str, object] = {"asked": asked, "doubt": plan.doubt, "length": plan.train_length}
-        inputs |= {"graded": data_hash(material.graded()), "translations": self._translations}
-        return shop.stages.run("people", inputs, make)
+    def learned(self, pairs: Done, voices: Done, passages: Done) -> Learned:
+        """What the readers make of labels and scores; as they were where no larger model was given."""
+        reading, kinds = self.reading, self.reading.kinds
+        if not kinds:
+            return Learned(pairs, voices, passages, None)
+        begun = [(kind, reading.nli(kind)) for kind in kinds]
+        readers = {
+            (kind.name, half): reading.reader(kind, half, nli, pairs, voices) for kind, nli in begun for half in HALVES
+        }
+        return Learned(pairs, reading.labels(pairs, voices, readers), passages, reading.people(readers))
 
     @cached_property
-    def _translations(self) -> str:
-        return hash_texts([text for pair in self.material.other.items() for text in pair])
+    def reading(self) -> Reading:
+        given = self.options
+        return Reading(
+            self.plan, self.material, self.shop, kinds_of(self.plan, bilingual=given.bilingual, larger=given.larger)
+        )
 
     def _voters(self, begun: Done) -> list[Voter]:
-        plan, people = self.plan, self.material.scored()
-        own = self.shop.cross(begun.folder / "model", plan.train_length)
-        return [
+        """The reranker, the bi-encoder, and larger models as they were given: nobody taught these the scores here."""
+        plan, shop, options, people = self.plan, self.shop, self.options, self.material.scored()
+        own = shop.cross(begun.folder / "model", plan.train_length)
+        found: list[Voter] = [
             Reader("own", plan.weights["own"], own),
             Cosine("cosine", plan.weights["cosine"], self.bi, people),
-            *self._untaught(),
         ]
-
-    def _untaught(self) -> list[Voter]:
-        """Larger models as they were given: nobody taught them these scores here."""
-        plan, shop, options, people = self.plan, self.shop, self.options, self.material.scored()
-        found: list[Voter] = []
         if options.bilingual is not None:
             model = BiEncoder.load(options.bilingual, device=shop.device, max_length=plan.train_length)
             found.append(Cosine("bilingual", plan.weights["bilingual"], model, people, prompt=PROMPT))
@@ -300,7 +299,7 @@ class _Making:
         plan, parts, people = self.plan, self.plan.agreed_parts, learned.people
 
         def tasks() -> list[Task]:
-            places, labels = load_array(learned.pairs, "pairs"), load_array(learned.voices, "labels")
+            places, labels = load_array(learned.pairs, "pairs"), load_array(learned.labels, "labels")
             labelled = pairs_of(self.pool, places, labels, name="silver")
             silver = in_other_languages(labelled, self.material.other, seed=shop.seed, share=plan.korean)
             found = [
@@ -312,9 +311,9 @@ class _Making:
                 found.append(task(both_ways(doubted), objectives.CrossScore(), parts["people"]))
             return found
 
-        made_of = [one for one in (begun, learned.pairs, learned.voices, learned.passages, people) if one]
+        made_of = [one for one in (begun, learned.pairs, learned.labels, learned.passages, people) if one]
         inputs: dict[str, object] = {one.name: one.digest for one in made_of}
-        inputs |= {"translations": self._translations, "korean": plan.korean}
+        inputs |= {"translations": self.reading.translations, "korean": plan.korean}
         return shop.trained(
             "agreed" if number == 1 else f"agreed-{number}",
             lambda: shop.cross(begun.folder / "model", plan.train_length),

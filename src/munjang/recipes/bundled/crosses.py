@@ -9,6 +9,7 @@ The student's own body, the larger English model and the bilingual one all becom
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
+from munjang.data import Examples
 from munjang.data.cells import NLI_LABELS
 from munjang.recipes.bundled.settings import Schedule
 from munjang.recipes.bundled.silver import agreement, both_ways, read_silver
@@ -38,26 +40,11 @@ class Crosses:
 
     def nli(self, body: Done | str | Path, schedule: Schedule) -> Done:
         """body: the bi-encoder that a stage left, or one that was given."""
-        plan, shop = self.teaching.plan, self.shop
-        length, size = plan.train_length, plan.labeller_batch
-        digest = body.digest if isinstance(body, Done) else BiEncoder.load(body, device="cpu").fingerprint
-
-        def begin() -> CrossEncoder:
-            if isinstance(body, Done):
-                model = shop.bi(body, length)
-            else:
-                model = BiEncoder.load(body, device=shop.device, max_length=length)
-            return CrossEncoder.from_body(model, NLI, seed=shop.seed, device=shop.device)
-
-        sets = self.teaching.material.nli.values()
-        return shop.trained(
-            f"{self.name}-nli",
-            begin,
-            lambda: [Task(one, objectives.CrossEntropy(), batch_size=size) for one in sets],
-            schedule=schedule,
-            inputs={"body": digest, "batch": size, "length": length, **self.teaching.of("nli")},
-            select=False,
-        )
+        plan, material = self.teaching.plan, self.teaching.material
+        return learn_nli(
+            self.shop, f"{self.name}-nli", body, [*material.nli.values()], batch=plan.labeller_batch,
+            length=plan.train_length, schedule=schedule, inputs=self.teaching.of("nli"),
+        )  # fmt: skip
 
     def silver(self, nli: Done, silver: tuple[Done, Done], schedule: Schedule) -> Done:
         """silver: pairs, and the labels of them that are learned."""
@@ -104,3 +91,34 @@ class Crosses:
         inputs = {"pairs": pairs.digest, "labeller": labeller.digest, "length": plan.train_length}
         inputs |= {"selection": [data_hash(one) for one in shop.selection]}
         return self.shop.stages.run(name, inputs, make)
+
+
+def learn_nli(
+    shop: Workshop,
+    name: str,
+    body: Done | str | Path,
+    sets: Sequence[Examples],
+    *,
+    batch: int,
+    length: int,
+    schedule: Schedule,
+    inputs: Mapping[str, object],
+) -> Done:
+    """A stage: a bi-encoder's body with a new head learns the labels of NLI. inputs: what the sets are."""
+    digest = body.digest if isinstance(body, Done) else BiEncoder.load(body, device="cpu").fingerprint
+
+    def begin() -> CrossEncoder:
+        if isinstance(body, Done):
+            model = shop.bi(body, length)
+        else:
+            model = BiEncoder.load(body, device=shop.device, max_length=length)
+        return CrossEncoder.from_body(model, NLI, seed=shop.seed, device=shop.device)
+
+    return shop.trained(
+        name,
+        begin,
+        lambda: [Task(one, objectives.CrossEntropy(), batch_size=batch) for one in sets],
+        schedule=schedule,
+        inputs={"body": digest, "batch": batch, "length": length, **inputs},
+        select=False,
+    )

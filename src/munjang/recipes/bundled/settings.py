@@ -225,28 +225,37 @@ class AgreePlan:
 
     max_length: int = 384
     train_length: int = 256
-    neighbours: int = 8  # of a sentence that people scored
+    neighbours: int = 12  # of a sentence that people scored
     # Sentences that are there in both languages, paired with each other: labelled in English, learned in Korean too.
     translated_neighbours: int = 40  # of one that people scored
-    other_neighbours: int = 6  # of another one
+    other_neighbours: int = 10  # of another one
     random_pairs: float = 0.15  # beside them, in proportion
     korean: float = 0.7  # of the texts that are there in both languages: how many are read in Korean
     # What each voice counts for in a label: the reranker's own, and cosines; the larger model's of English pairs.
     weights: dict[str, float] = field(
         default_factory=lambda: {"own": 1.0, "cosine": 0.45, "bilingual": 0.35, "larger": 0.75}
     )
-    # How far people's scores give way to the voices that were never taught them; 0: learned as people gave them.
+    # The readers (`readers`): larger models, each of which learns one half of people's scores beside the labels.
+    nli_batch: int = 64
+    bilingual_nli: Schedule = Schedule(1_500, 6e-5, head_rate=2e-4)
+    bilingual: Schedule = Schedule(6_000, 6e-5)
+    larger_nli: Schedule = Schedule(1_500, 4e-5, head_rate=2e-4)
+    larger: Schedule = Schedule(4_000, 4e-5)
+    reader_parts: dict[str, Part] = field(default_factory=lambda: {"silver": Part(0.7, 128), "people": Part(0.3, 64)})
+    reader_weights: dict[str, float] = field(default_factory=lambda: {"bilingual": 1.0, "larger": 2.0})
+    reader_shares: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the labels, to choose from: the readers' part
+    # How far people's scores give way to what the reader says that did not learn them; 0: learned as people gave them.
     doubt: float = 0.5
     questions: int = 10_000  # made ones: what the reranker says of their passages is to stay
     held_questions: int = 1_000  # of them: kept out of these trainings, not of those before
     negatives: int = 7  # of a held-out question
     everyday: int = 20  # as `RerankPlan.everyday`
     agreements: int = 3  # trainings, as `RerankPlan.mains`
-    agreed: Schedule = Schedule(20_000, 1e-4, dropout=0.05)
+    agreed: Schedule = Schedule(24_000, 1e-4, dropout=0.05)
     agreed_parts: dict[str, Part] = field(
         default_factory=lambda: {
             "silver": Part(0.7, 128),
-            "people": Part(0.12, 64),  # left out where every voice was taught their scores
+            "people": Part(0.12, 64),  # left out where nobody doubts them
             "kept": Part(0.18, 48),
         }
     )

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
@@ -41,7 +42,7 @@ class Voter(Protocol):
 
 @dataclass(frozen=True)
 class Reader:
-    """A cross-encoder."""
+    """A cross-encoder; it reads every pair in both orders, for a likeness has none."""
 
     name: str
     weight: float
@@ -49,7 +50,9 @@ class Reader:
     english: bool = False
 
     def says(self, a: Sequence[str], b: Sequence[str], *, progress: Progress = False) -> Float32:
-        return self.model.predict(list(zip(a, b, strict=True)), progress=progress)
+        one, two = (self.model.predict(list(zip(*pair, strict=True)), progress=progress) for pair in ((a, b), (b, a)))
+        mean: Float32 = np.mean([one, two], axis=0, dtype=np.float32)
+        return mean
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def together(
 
     Who reads no Korean is asked of pairs without it alone, and says nan of the others.
     """
-    english = np.array([not any(map(HANGUL.search, pair)) for pair in zip(a, b, strict=True)], bool)
+    english = read_english(a, b)
     total, weights = np.zeros(len(a), np.float64), np.zeros(len(a), np.float64)
     said: dict[str, Float32] = {}
     for voter in voters:
@@ -97,3 +100,8 @@ def together(
         said[voter.name] = told
     with np.errstate(invalid="ignore"):  # nobody could read it: nan
         return (total / weights).astype(np.float32), said
+
+
+def read_english(a: Sequence[str], b: Sequence[str]) -> npt.NDArray[np.bool_]:  # [n]
+    """Which pairs have no Korean."""
+    return np.array([not any(map(HANGUL.search, pair)) for pair in zip(a, b, strict=True)], bool)
