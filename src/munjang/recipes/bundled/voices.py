@@ -41,7 +41,7 @@ class Voter(Protocol):
 
 
 @dataclass(frozen=True)
-class Reader:
+class Cross:
     """A cross-encoder; it reads every pair in both orders, for a likeness has none."""
 
     name: str
