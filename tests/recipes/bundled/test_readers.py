@@ -15,7 +15,7 @@ from munjang.data import Examples
 from munjang.recipes.bundled import agreeing
 from munjang.recipes.bundled.agreeing import make_agreed
 from munjang.recipes.bundled.passages import HANGUL
-from munjang.recipes.bundled.readers import blended, halves_of, kinds_of, translated_rows
+from munjang.recipes.bundled.readers import halves_of, kinds_of, moved, translated_rows
 from munjang.recipes.bundled.silver import both_ways, either_way, in_other_languages, pairs_of
 from munjang.recipes.bundled.voices import read_english
 from munjang.training.run import data_hash
@@ -102,21 +102,30 @@ def test_who_reads_no_korean_learns_none(agreed: Run, stage: str, half: int, see
 # --- what they say ---------------------------------------------------------------------------------------------------
 
 
-def test_labels_are_those_of_voices_and_readers(agreed: Run) -> None:
+def labels_of(run: Run, folder: Path, *shares: float) -> np.ndarray:
+    """The labels where readers may count for so much."""
+    shutil.copytree(run.folder, folder)
+    made = make_agreed(replace(run.given, folder=folder, plan=plan(reader_shares=shares)))
+    found: np.ndarray = np.load(next(one for one in made.stages if one.name == "labels").folder / "labels.npy")
+    return found
+
+
+def test_labels_are_those_of_voices_and_readers(agreed: Run, tmp_path: Path) -> None:
     pool, pairs = agreed.material.pool(), agreed.array("pairs", "pairs")
     a, b = ([pool[place] for place in side] for side in pairs.T.tolist())
-    share, weights = agreed.stage("labels").facts["agreement"]["share"], plan().reader_weights
-    english = read_english(a, b)
+    weights, english = plan().reader_weights, read_english(a, b)
     assert 0 < english.mean() < 1
     told = {name: said(agreed, name, a, b) for name in ("bilingual-1", "bilingual-2", "larger-1", "larger-2")}
     bilingual = told["bilingual-1"] + told["bilingual-2"]
     every = weights["bilingual"] * bilingual + weights["larger"] * (told["larger-1"] + told["larger-2"])
     mean = np.where(english, every / (2 * sum(weights.values())), bilingual / 2)
-    wanted = (1 - share) * agreed.array("voices", "labels") + share * mean
-    assert np.allclose(agreed.array("labels", "labels"), wanted, atol=5e-3)
+    voices = agreed.array("voices", "labels")
+    assert np.allclose(labels_of(agreed, tmp_path / "some", 0.4), 0.6 * voices + 0.4 * mean, atol=5e-3)
+    assert np.allclose(labels_of(agreed, tmp_path / "none", 0.0), voices), "nothing of the readers"
+    assert np.abs(mean - voices).max() > 0.1, "the test must be able to fail"
 
 
-def test_how_much_readers_count_is_what_agrees_best_with_people(agreed: Run, tmp_path: Path) -> None:
+def test_how_much_readers_count_is_what_agrees_best_with_people(agreed: Run) -> None:
     told = agreed.stage("labels").facts["agreement"]
     assert set(map(float, told["together"])) == set(plan().reader_shares)
     means = {float(share): fmean(values.values()) for share, values in told["together"].items()}
@@ -126,10 +135,6 @@ def test_how_much_readers_count_is_what_agrees_best_with_people(agreed: Run, tmp
         a, b = one.columns.values()
         wanted = spearmanr(said(agreed, "bilingual-2", a, b), one.targets)[0]
         assert told["alone"]["bilingual-2"][one.name] == pytest.approx(wanted, abs=5e-3)
-    shutil.copytree(agreed.folder, tmp_path / "run")
-    made = make_agreed(replace(agreed.given, folder=tmp_path / "run", plan=plan(reader_shares=(0.0,))))
-    labels = np.load(next(one for one in made.stages if one.name == "labels").folder / "labels.npy")
-    assert np.allclose(labels, agreed.array("voices", "labels")), "nothing of the readers"
 
 
 def test_scores_are_doubted_by_who_did_not_learn_them(agreed: Run) -> None:
@@ -167,7 +172,7 @@ def test_scores_that_nobody_can_read_stay_as_people_gave_them(agreed: Run, tmp_p
 
 def test_what_is_not_said_changes_nothing() -> None:
     scores, told = np.array([0.2, 0.4], np.float32), np.array([np.nan, 0.8], np.float32)
-    assert blended(scores, told, 0.25) == pytest.approx([0.2, 0.5])
+    assert moved(scores, told, 0.25) == pytest.approx([0.2, 0.5])
 
 
 def test_readers_are_made_of_the_models_that_were_given() -> None:

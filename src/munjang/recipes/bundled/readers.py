@@ -27,6 +27,7 @@ import numpy.typing as npt
 from munjang.data import Examples
 from munjang.data.normalise import normalise
 from munjang.evaluation.metrics import spearman
+from munjang.recipes.augmenting.blending import blended
 from munjang.recipes.bundled.crosses import learn_nli
 from munjang.recipes.bundled.material import Material
 from munjang.recipes.bundled.passages import HANGUL
@@ -46,7 +47,6 @@ from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts
 
 HALVES = (1, 2)
-Flags = npt.NDArray[np.bool_]
 Said = dict[int, Float32]  # by half
 
 
@@ -111,7 +111,7 @@ class Reading:
             ]
 
         inputs: dict[str, object] = {one.name: one.digest for one in (nli, pairs, voices)}
-        inputs |= {"graded": data_hash(self.graded), "half": half, "rows": hash_texts(self.half.astype(str).tolist())}
+        inputs |= {"graded": data_hash(self.graded), "halves": hash_texts(self.half.astype(str).tolist())}
         inputs |= {"translations": self.translations, "korean": plan.korean, "english": kind.english}
         return shop.trained(
             f"{kind.name}-{half}",
@@ -136,7 +136,7 @@ class Reading:
             said = self._said(readers, asked)
             before = [load_array(voices, "labels"), *np.split(load_array(voices, "selection"), _ends(sets))]
             told = {
-                share: [blended(one, self._mean(two), share) for one, two in zip(before, said, strict=True)]
+                share: [moved(one, self._mean(two), share) for one, two in zip(before, said, strict=True)]
                 for share in plan.reader_shares
             }
             found = {share: agreement(sets, labels[1:]) for share, labels in told.items()}
@@ -170,7 +170,7 @@ class Reading:
             known = np.isfinite(told)
             agrees = spearman(scores[known], told[known]) if known.any() else None
             facts = {"rows": len(told), "unread": int((~known).sum()), "agreement": agrees}
-            return Made(save_arrays(folder, scores=blended(scores, told, plan.doubt)), facts)
+            return Made(save_arrays(folder, scores=moved(scores, told, plan.doubt)), facts)
 
         inputs = self._inputs(*readers.values()) | {"doubt": plan.doubt, "graded": data_hash(graded)}
         return self.shop.stages.run("people", inputs | {"translations": self.translations}, make)
@@ -204,23 +204,25 @@ class Reading:
 
     def _shop(self, kind: Kind) -> Workshop:
         """Who reads no Korean is not judged by it."""
-        sets = self.shop.selection
-        return (
-            replace(self.shop, selection=tuple(one for one in sets if not _korean(one))) if kind.english else self.shop
-        )
+        if not kind.english:
+            return self.shop
+        return replace(self.shop, selection=tuple(one for one in self.shop.selection if not _korean(one)))
 
     def _inputs(self, *made_of: Done) -> dict[str, object]:
         inputs: dict[str, object] = {one.name: one.digest for one in made_of}
         return inputs | {"weights": self.plan.reader_weights, "length": self.plan.train_length}
 
 
-def blended(scores: Float32, said: Float32, share: float) -> Float32:
-    """`share` of what was said in the scores [n]; where nothing was said, they stay as they are."""
-    return np.where(np.isnan(said), scores, (1 - share) * scores + share * said).astype(np.float32)
+def moved(scores: Float32, said: Float32, share: float) -> Float32:
+    """Scores [n], `share` of the way to what was said; where nothing was said, as they are."""
+    return np.where(np.isnan(said), scores, blended(scores, said, share)).astype(np.float32)
 
 
 def translated_rows(sts: Mapping[str, Examples]) -> dict[str, str]:
-    """Korean -> English: KorSTS is STSb in Korean, row by row, where both are whole."""
+    """Korean -> English: KorSTS is STSb in Korean, row by row, where both are whole.
+
+    A Korean sentence that stands for two English ones is one of them: some of its rows fall into the other half.
+    """
     korean, english = sts["korsts"], sts["stsb"]
     if len(korean) != len(english):
         return {}
