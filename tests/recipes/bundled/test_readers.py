@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +18,11 @@ from munjang.data import Examples
 from munjang.recipes.bundled import agreeing
 from munjang.recipes.bundled.agreeing import make_agreed
 from munjang.recipes.bundled.passages import HANGUL
-from munjang.recipes.bundled.readers import halves_of, kinds_of, moved, translated_rows
+from munjang.recipes.bundled.readers import Reading, halves_of, kinds_of, moved, translated_rows
 from munjang.recipes.bundled.silver import both_ways, either_way, in_other_languages, pairs_of
+from munjang.recipes.bundled.stage_training import Workshop
 from munjang.recipes.bundled.voices import read_english
+from munjang.recipes.stages import Done, open_stages
 from munjang.training.run import data_hash
 from recipes.bundled.agreed_run import Run, plan
 from recipes.bundled.whole_run import easy_negatives
@@ -39,10 +44,50 @@ def halves(run: Run) -> np.ndarray:
     return halves_of(run.material.graded(), translated_rows(run.material.sts))
 
 
-def said(run: Run, stage: str, a: list[str], b: list[str]) -> np.ndarray:
+class Says:
+    """A reader that says something else of every pair and of every order."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def predict(self, pairs: Sequence[tuple[str, str]], *, progress: object = False) -> np.ndarray:
+        hashes = (hashlib.blake2b("\0".join((self.name, *pair)).encode(), digest_size=4).digest() for pair in pairs)
+        return np.array([int.from_bytes(one, "big") / 2**32 for one in hashes], np.float32)
+
+
+class Shop(Workshop):
+    """A workshop with such readers."""
+
+    def cross(self, folder: Path, length: int, *, labels: object = None) -> Any:
+        return Says(folder.parent.name)
+
+
+NAMES = ("bilingual-1", "bilingual-2", "larger-1", "larger-2")
+
+
+def read(run: Run, folder: Path, **changes: object) -> tuple[Done, Done]:
+    """What comes of labels and of people's scores, where readers say what `said` does."""
+    given, material = plan(**changes), run.material
+    done = {name: Done(name, folder / name, name, {}, 0.0, skipped=False) for name in NAMES}
+    readers = {(name[:-2], int(name[-1])): one for name, one in done.items()}
+    with open_stages(folder, "some") as stages:
+        shop = Shop(stages, "cpu", 0, False, material.selection)
+        reading = Reading(given, material, shop, kinds_of(given, bilingual=run.tiny, larger=run.tiny))
+        return reading.labels(run.stage("pairs"), run.stage("voices"), readers), reading.people(readers)
+
+
+def said(name: str, a: list[str], b: list[str]) -> np.ndarray:
     """What a reader says; the second of a kind reads the other way round."""
-    order = (b, a) if stage.endswith("2") else (a, b)
-    return run.cross(stage).predict(list(zip(*order, strict=True)))
+    order = (b, a) if name.endswith("2") else (a, b)
+    return Says(name).predict(list(zip(*order, strict=True)))
+
+
+def mean_of(a: list[str], b: list[str]) -> np.ndarray:
+    """What all say together of pairs, those who can read them."""
+    weights, told = plan().reader_weights, {name: said(name, a, b) for name in NAMES}
+    bilingual = told["bilingual-1"] + told["bilingual-2"]
+    every = weights["bilingual"] * bilingual + weights["larger"] * (told["larger-1"] + told["larger-2"])
+    return np.where(read_english(a, b), every / (2 * sum(weights.values())), bilingual / 2)
 
 
 # --- halves ----------------------------------------------------------------------------------------------------------
@@ -102,61 +147,51 @@ def test_who_reads_no_korean_learns_none(agreed: Run, stage: str, half: int, see
 # --- what they say ---------------------------------------------------------------------------------------------------
 
 
-def labels_of(run: Run, folder: Path, *shares: float) -> np.ndarray:
-    """The labels where readers may count for so much."""
-    shutil.copytree(run.folder, folder)
-    made = make_agreed(replace(run.given, folder=folder, plan=plan(reader_shares=shares)))
-    found: np.ndarray = np.load(next(one for one in made.stages if one.name == "labels").folder / "labels.npy")
-    return found
-
-
 def test_labels_are_those_of_voices_and_readers(agreed: Run, tmp_path: Path) -> None:
     pool, pairs = agreed.material.pool(), agreed.array("pairs", "pairs")
     a, b = ([pool[place] for place in side] for side in pairs.T.tolist())
-    weights, english = plan().reader_weights, read_english(a, b)
-    assert 0 < english.mean() < 1
-    told = {name: said(agreed, name, a, b) for name in ("bilingual-1", "bilingual-2", "larger-1", "larger-2")}
-    bilingual = told["bilingual-1"] + told["bilingual-2"]
-    every = weights["bilingual"] * bilingual + weights["larger"] * (told["larger-1"] + told["larger-2"])
-    mean = np.where(english, every / (2 * sum(weights.values())), bilingual / 2)
+    assert 0 < read_english(a, b).mean() < 1
     voices = agreed.array("voices", "labels")
-    assert np.allclose(labels_of(agreed, tmp_path / "some", 0.4), 0.6 * voices + 0.4 * mean, atol=5e-3)
-    assert np.allclose(labels_of(agreed, tmp_path / "none", 0.0), voices), "nothing of the readers"
-    assert np.abs(mean - voices).max() > 0.1, "the test must be able to fail"
+    some, none = (read(agreed, tmp_path / str(share), reader_shares=(share,))[0] for share in (0.4, 0.0))
+    assert np.allclose(np.load(some.folder / "labels.npy"), 0.6 * voices + 0.4 * mean_of(a, b), atol=1e-5)
+    assert np.array_equal(np.load(none.folder / "labels.npy"), voices), "nothing of the readers"
 
 
-def test_how_much_readers_count_is_what_agrees_best_with_people(agreed: Run) -> None:
-    told = agreed.stage("labels").facts["agreement"]
-    assert set(map(float, told["together"])) == set(plan().reader_shares)
-    means = {float(share): fmean(values.values()) for share, values in told["together"].items()}
-    assert means[told["share"]] == max(means.values())
-    assert told["together"]["0.0"] == pytest.approx(agreed.stage("voices").facts["agreement"]["together"], abs=1e-6)
-    for one in agreed.material.selection:
+def test_how_much_readers_count_is_what_agrees_best_with_people(agreed: Run, tmp_path: Path) -> None:
+    told = read(agreed, tmp_path)[0].facts["agreement"]
+    sets, voices = agreed.material.selection, agreed.array("voices", "selection")
+    assert len(voices) == sum(map(len, sets))
+    ends = np.cumsum([len(one) for one in sets])[:-1]
+    wanted: dict[float, list[float]] = {share: [] for share in plan().reader_shares}
+    for one, before in zip(sets, np.split(voices, ends), strict=True):
         a, b = one.columns.values()
-        wanted = spearmanr(said(agreed, "bilingual-2", a, b), one.targets)[0]
-        assert told["alone"]["bilingual-2"][one.name] == pytest.approx(wanted, abs=5e-3)
+        for share, found in wanted.items():
+            found.append(spearmanr((1 - share) * before + share * mean_of(a, b), one.targets)[0])
+            assert told["together"][str(share)][one.name] == pytest.approx(found[-1], abs=1e-3)
+        alone = spearmanr(said("bilingual-2", a, b), one.targets)[0]
+        assert told["alone"]["bilingual-2"][one.name] == pytest.approx(alone, abs=1e-6)
+        assert (one.name in told["alone"]["larger-1"]) == read_english(a, b).all()
+    assert told["share"] == max(wanted, key=lambda share: fmean(wanted[share]))
 
 
-def test_scores_are_doubted_by_who_did_not_learn_them(agreed: Run) -> None:
+def test_scores_are_doubted_by_who_did_not_learn_them(agreed: Run, tmp_path: Path) -> None:
     material, rows, weights = agreed.material, halves(agreed), plan().reader_weights
-    graded, told = material.graded(), agreed.array("people", "scores")
+    graded = material.graded()
     to_english = {korean: text for text, korean in material.other.items()}
     a, b = ([to_english.get(text, text) for text in side] for side in graded.columns.values())
     assert a != graded.columns["a"], "the test must be able to fail"
     english = read_english(a, b)
     assert 0 < english.mean() < 1
     bilingual, larger = (
-        np.where(rows == 1, said(agreed, f"{name}-2", a, b), said(agreed, f"{name}-1", a, b))
-        for name in ("bilingual", "larger")
+        np.where(rows == 1, said(f"{name}-2", a, b), said(f"{name}-1", a, b)) for name in ("bilingual", "larger")
     )
     both = (weights["bilingual"] * bilingual + weights["larger"] * larger) / sum(weights.values())
-    other = np.where(english, both, bilingual)
-    scores = np.asarray(graded.targets)
-    assert np.allclose(told, (scores + other) / 2, atol=5e-3)
-    facts = agreed.stage("people").facts
-    assert facts["rows"] == len(told)
-    assert facts["unread"] == 0
-    assert facts["agreement"] == pytest.approx(spearmanr(scores, other)[0], abs=1e-2)
+    other, scores = np.where(english, both, bilingual), np.asarray(graded.targets)
+    people = read(agreed, tmp_path, doubt=0.3)[1]
+    assert np.allclose(np.load(people.folder / "scores.npy"), 0.7 * scores + 0.3 * other, atol=1e-5)
+    assert people.facts["rows"] == len(scores)
+    assert people.facts["unread"] == 0
+    assert people.facts["agreement"] == pytest.approx(spearmanr(scores, other)[0], abs=1e-5)
 
 
 def test_scores_that_nobody_can_read_stay_as_people_gave_them(agreed: Run, tmp_path: Path) -> None:

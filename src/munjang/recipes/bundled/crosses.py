@@ -9,7 +9,7 @@ The student's own body, the larger English model and the bilingual one all becom
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +42,8 @@ class Crosses:
         """body: the bi-encoder that a stage left, or one that was given."""
         plan, material = self.teaching.plan, self.teaching.material
         return learn_nli(
-            self.shop, f"{self.name}-nli", body, [*material.nli.values()], batch=plan.labeller_batch,
-            length=plan.train_length, schedule=schedule, inputs=self.teaching.of("nli"),
+            self.shop, f"{self.name}-nli", body, [*material.nli.values()], schedule=schedule, batch=plan.labeller_batch,
+            length=plan.train_length,
         )  # fmt: skip
 
     def silver(self, nli: Done, silver: tuple[Done, Done], schedule: Schedule) -> Done:
@@ -99,12 +99,11 @@ def learn_nli(
     body: Done | str | Path,
     sets: Sequence[Examples],
     *,
+    schedule: Schedule,
     batch: int,
     length: int,
-    schedule: Schedule,
-    inputs: Mapping[str, object],
 ) -> Done:
-    """A stage: a bi-encoder's body with a new head learns the labels of NLI. inputs: what the sets are."""
+    """A stage: a bi-encoder's body with a new head learns the labels of NLI."""
     digest = body.digest if isinstance(body, Done) else BiEncoder.load(body, device="cpu").fingerprint
 
     def begin() -> CrossEncoder:
@@ -119,6 +118,6 @@ def learn_nli(
         begin,
         lambda: [Task(one, objectives.CrossEntropy(), batch_size=batch) for one in sets],
         schedule=schedule,
-        inputs={"body": digest, "batch": batch, "length": length, **inputs},
+        inputs={"body": digest, "batch": batch, "length": length, "nli": [data_hash(one) for one in sets]},
         select=False,
     )

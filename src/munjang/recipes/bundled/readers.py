@@ -88,9 +88,14 @@ class Reading:
         sets = [one for language, one in self.material.nli.items() if language == "en" or not kind.english]
         plan, shop = self.plan, self._shop(kind)
         return learn_nli(
-            shop, f"{kind.name}-nli", kind.model, sets, batch=plan.nli_batch, length=plan.train_length,
-            schedule=kind.nli, inputs={"nli": [data_hash(one) for one in sets]},
-        )  # fmt: skip
+            shop,
+            f"{kind.name}-nli",
+            kind.model,
+            sets,
+            schedule=kind.nli,
+            batch=plan.nli_batch,
+            length=plan.train_length,
+        )
 
     def reader(self, kind: Kind, half: int, nli: Done, pairs: Done, voices: Done) -> Done:
         """A cross-encoder that learned the scores of one half of people's pairs, and all labels of the others."""
