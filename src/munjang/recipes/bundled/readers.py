@@ -139,7 +139,8 @@ class Reading:
             read = pairs_of(self.pool, load_array(pairs, "pairs"), unlabelled, name="silver")
             asked = [_sides(one) for one in (read, *sets)]
             said = self._said(readers, asked)
-            before = [load_array(voices, "labels"), *np.split(load_array(voices, "selection"), _ends(sets))]
+            ends = np.cumsum([len(one) for one in sets])[:-1]
+            before = [load_array(voices, "labels"), *np.split(load_array(voices, "selection"), ends)]
             told = {
                 share: [moved(one, self._mean(two), share) for one, two in zip(before, said, strict=True)]
                 for share in plan.reader_shares
@@ -252,8 +253,3 @@ def _sides(examples: Examples) -> tuple[list[str], list[str]]:
 
 def _korean(examples: Examples) -> bool:
     return any(map(HANGUL.search, examples.texts()))
-
-
-def _ends(sets: Sequence[Examples]) -> list[int]:
-    """Where one set's rows end and the next one's begin, all behind one another."""
-    return np.cumsum([len(one) for one in sets])[:-1].tolist()  # type: ignore[no-any-return]
