@@ -16,6 +16,8 @@ from serve.browsing import chromium, eventually, tab
 from serve.fake_service import NASTY, FakeService
 from support.serving import running
 
+pytestmark = pytest.mark.browser
+
 STEW = "김치찌개 맛있게 끓이는 법"
 
 

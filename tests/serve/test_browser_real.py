@@ -61,6 +61,7 @@ def ask(page: Page, text: str) -> None:
     page.get_by_role("searchbox").press("Enter")
 
 
+@pytest.mark.browser
 def test_search_rerank_filter_and_more_like(page: Page) -> None:
     ask(page, "장마철 우산")
     expect(page.locator(".hit")).to_have_count(10)
@@ -84,6 +85,7 @@ def test_search_rerank_filter_and_more_like(page: Page) -> None:
     expect(page.locator(".hit")).to_have_count(10)
 
 
+@pytest.mark.browser
 def test_map_clusters_and_comparison(page: Page) -> None:
     ask(page, "kimchi stew")
     expect(page.locator(".hit")).to_have_count(10)
@@ -104,6 +106,7 @@ def test_map_clusters_and_comparison(page: Page) -> None:
     expect(page.locator(".big")).to_have_text("1.000")
 
 
+@pytest.mark.browser
 def test_a_reader_is_told_and_a_writer_adds(page: Page) -> None:
     page.get_by_role("link", name="Add documents").click()
     expect(page.get_by_text("This key may only read").first).to_be_visible()
@@ -169,6 +172,7 @@ def _missing(ours: Any, theirs: Any, path: str) -> list[str]:
     return [] if same else [f"{path}: {type(ours).__name__} here, {type(theirs).__name__} there"]
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(
     not os.environ.get("MUNJANG_SCREENSHOTS"), reason="MUNJANG_SCREENSHOTS names no folder for pictures"
 )

@@ -15,6 +15,8 @@ from serve.browsing import chromium, eventually, tab
 from serve.fake_service import FakeService
 from support.serving import running
 
+pytestmark = pytest.mark.browser
+
 VIEWS = ("search", "map", "clusters", "compare", "add")
 
 # The contrast of every visible text with what lies behind it (WCAG 2, relative luminance); those under 4.5 (large: 3).

@@ -182,6 +182,7 @@ def test_hover_texts_hold_no_mark_up_and_stay_short(text: str) -> None:
     assert len(shown) < 200 * 6 + 100
 
 
+@pytest.mark.browser
 def test_a_browser_draws_the_page(plain: Map, tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if browser is None:
