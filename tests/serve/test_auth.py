@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import Message
 
 from munjang.errors import DataError, InputError
+from munjang.serve.app import create_app
 from munjang.serve.auth import read_keys
+from munjang.serve.rooms import Rooms
 from munjang.serve.settings import Limits, ServeSettings, is_loopback
-from support.indexed import make_index, service, settings_for
+from support.indexed import bi_encoder, make_index, service, settings_for
+from support.serving import running
 
 READ, WRITE = "read-key-123", "write-key-123"
 
@@ -82,6 +89,63 @@ def test_what_needs_no_key(client: TestClient) -> None:
     assert client.get("/ready").status_code == 200
     for path in ("/metrics", "/info", "/indexes", "/docs", "/openapi.json", "/documents/sample/doc/1"):
         assert client.get(path).status_code == 401, path
+
+
+HOSTILE_HOSTS = [
+    "x/page/?", "x/page/#", "x/page/", "x?/page/", "x#/page/", "x\\page/", "/page/?", "x/health?", "a@b/page/?",
+    "x/?", "[::1]/page/?", "[", "x:80/page/?", "x:port", "\u00e9/page/?", "", "127.0.0.1/ready#",
+]  # fmt: skip
+PROTECTED = [
+    "/metrics", "/info", "/indexes", "/docs", "/openapi.json", "/documents/sample/doc/1", "/documents/sample?id=doc/1",
+    "/indexes/sample/map", "/v1/models",
+]  # fmt: skip
+
+
+def _status(port: int, target: str, host: str) -> int:
+    """The status of a GET with this Host header, sent byte for byte; no HTTP client would."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+def test_a_malformed_host_header_opens_nothing(tmp_path: Path) -> None:
+    settings = settings_for(make_index(tmp_path / "sample"), keys={READ: "read"})
+    rooms = Rooms(settings.limits)
+    rooms.add_bi("tiny", bi_encoder())
+    with running(create_app(settings, rooms=rooms)) as address:
+        port = urlsplit(address).port or 0
+        assert _status(port, "/health", "x/page/?") == 200
+        found = {(target, host): _status(port, target, host) for target in PROTECTED for host in HOSTILE_HOSTS}
+        whole = {target: _status(port, f"http://x/page/?{target}", "x") for target in PROTECTED}
+    assert {pair: status for pair, status in found.items() if status not in (400, 401)} == {}
+    assert {target: status for target, status in whole.items() if status not in (400, 401, 404)} == {}
+
+
+def test_authentication_decides_on_the_path_that_is_routed(client: TestClient) -> None:
+    """Whatever URL a framework builds from the rest of the request."""
+
+    def status(path: str, host: str) -> int:
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "root_path": "",
+            "path": path, "raw_path": path.encode(), "query_string": b"", "headers": [(b"host", host.encode())],
+            "server": ("x/page/?", 80), "client": ("127.0.0.1", 1),
+        }  # fmt: skip
+        asyncio.run(client.app(scope, receive, send))
+        return int(sent[0]["status"])
+
+    for host in ("x/page/?", "[", ""):
+        assert status("/health", host) == 200
+        assert {path: status(path, host) for path in ("/info", "/indexes", "/openapi.json", "/metrics")} == {
+            "/info": 401, "/indexes": 401, "/openapi.json": 401, "/metrics": 401,
+        }  # fmt: skip
 
 
 def test_cors_is_for_the_origins_that_were_named(client: TestClient) -> None:

@@ -145,7 +145,7 @@ class Doorkeeper:
         found = self._known(_given_key(connection))
         if found is not None:
             return found
-        path = connection.url.path
+        path = connection.scope["path"]  # what is routed; `url.path` can be steered by a malformed Host header
         if connection.scope["method"] in ("GET", "HEAD") and (path in _OPEN or path.startswith(_OPEN_BELOW)):
             return Caller("read", "")
         given = _given_key(connection)

@@ -199,18 +199,18 @@ def install(app: FastAPI) -> None:
     async def ours(request: Request, error: Exception) -> Response:
         known = as_serve_error(error)
         assert known is not None
-        return answer(request.url.path, known)
+        return answer(request.scope["path"], known)
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return answer(request.url.path, _of_validation(error))
+        return answer(request.scope["path"], _of_validation(error))
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return answer(request.url.path, _of_http(error))
+        return answer(request.scope["path"], _of_http(error))
 
     async def unforeseen(request: Request, error: Exception) -> Response:
-        return answer(request.url.path, hidden(error, getattr(request.state, "request_id", "")))
+        return answer(request.scope["path"], hidden(error, getattr(request.state, "request_id", "")))
 
     app.add_exception_handler(MunjangError, ours)
     app.add_exception_handler(RequestValidationError, invalid)
