@@ -12,11 +12,11 @@ from benchmarks import children, corpora
 from benchmarks.page import Table
 from benchmarks.sides import Ours, Peer, Side, load_ours, load_peer
 from benchmarks.timing import Timed, interleaved, lowest_cosine, once, progress, ratio
+from munjang.nn.device import cpu_has_bfloat16
 
 WARM_UP = 64  # texts, on a CPU
 WARM_UP_CUDA = 4096  # a whole window: kernels are compiled, memory is taken
-SEARCH = 4000  # texts on which the peer's settings are compared; the quickest then runs on all of them
-PEER_DTYPES = ("float32", "float16", "bfloat16")
+SEARCH = {"cpu": 400, "cuda": 4000}  # texts on which the peer's settings are compared; the fastest runs on all of them
 PEER_BATCHES = (32, 256, 1024)
 NOTE_SPEED = (
     "ST: sentence-transformers; default: float32, batches of 32. /s: texts per second. times: how many times sooner "
@@ -25,10 +25,11 @@ NOTE_SPEED = (
 )
 
 
-NOTE_BEST = (
-    f"ST best: the quickest of {', '.join(PEER_DTYPES)} with batches of {', '.join(map(str, PEER_BATCHES))}, looked "
-    f"for on the first {SEARCH:,} texts."
-)
+def peer_dtypes(kind: str) -> tuple[str, ...]:
+    """The precisions in which sentence-transformers may be fastest on this kind of device."""
+    if kind == "cuda":
+        return ("float32", "float16", "bfloat16")
+    return ("float32", "bfloat16") if cpu_has_bfloat16() else ("float32",)
 
 
 @dataclass
@@ -82,27 +83,35 @@ def measure_speed(
     busy: bool = False,
 ) -> None:
     """Texts per second of both sides for every model and corpus."""
-    cuda = device.startswith("cuda")
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    dtypes = ("float32",) if busy else peer_dtypes(kind)
     columns: tuple[str, ...] = ("model", "corpus", "Munjang", "Munjang /s", "ST default /s", "times")
-    columns += ("ST best", "ST best /s", "times best", "lowest cosine") if cuda else ("lowest cosine",)
+    columns += ("lowest cosine",) if busy else ("ST best", "ST best /s", "times best", "lowest cosine")
     title = "Speed, one core kept busy by another process" if busy else "Speed"
     rows: list[tuple[str, ...]] = []
-    notes = [NOTE_SPEED, NOTE_BEST] if cuda else [NOTE_SPEED]
+    notes = [NOTE_SPEED]
+    if not busy:
+        batches = ", ".join(map(str, PEER_BATCHES))
+        notes.append(
+            f"ST best: the fastest of {', '.join(dtypes)} with batches of {batches}, found on the first "
+            f"{SEARCH[kind]:,} texts."
+        )
     for model, folder in folders.items():
-        peers = {dtype: load_peer(folder, device, dtype) for dtype in (PEER_DTYPES if cuda else ("float32",))}
+        peers = {dtype: load_peer(folder, device, dtype) for dtype in dtypes}
         ours = _our_sides(folder, device)
-        if not cuda and len(ours) == 1 and not busy:
+        if kind == "cpu" and len(ours) == 1 and not busy:
             notes.append("`auto` is float32 on this processor (it has no bfloat16 instructions), so it is one row.")
         for corpus, own in texts.items():
             progress(f"{title}: {model}, {corpus}")
             default = Peer(peers["float32"], "float32", 32)
             sides: list[Side] = [default]
-            best = _best_peer(peers, own, found, f"{model}, {corpus}") if cuda else default
-            if best.name != default.name:
-                sides.append(best)
+            if not busy:
+                best = _best_peer(peers, own[: SEARCH[kind]], found, f"{model}, {corpus}")
+                if best.name != default.name:
+                    sides.append(best)
             with children.busy_core() if busy else contextlib.nullcontext():
-                timed = interleaved([*sides, *ours], own, repeats, warm_up=WARM_UP_CUDA if cuda else WARM_UP)
-            theirs = (timed[0], timed[len(sides) - 1]) if cuda else (timed[0],)
+                timed = interleaved([*sides, *ours], own, repeats, warm_up=WARM_UP_CUDA if kind == "cuda" else WARM_UP)
+            theirs = (timed[0],) if busy else (timed[0], timed[len(sides) - 1])
             for side, taken in zip(ours, timed[len(sides) :], strict=True):
                 rows.append(_speed_row((model, corpus, side.name.removeprefix("Munjang ")), theirs, taken))
                 print("  ".join(rows[-1]), flush=True)
@@ -122,9 +131,8 @@ def _our_sides(folder: Path, device: str) -> list[Ours]:
 
 
 def _best_peer(peers: Mapping[str, Any], texts: Sequence[str], found: Found, where: str) -> Peer:
-    """Every precision and batch size once, after a warm-up; the quickest."""
+    """Every precision and batch size once, after a warm-up; the fastest."""
     tried: list[tuple[float, Peer]] = []
-    texts = texts[:SEARCH]
     for dtype, model in peers.items():
         for batch in PEER_BATCHES:
             peer = Peer(model, dtype, batch)
