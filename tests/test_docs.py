@@ -154,3 +154,11 @@ def test_links_within_a_page_lead_to_a_heading(page: str) -> None:
     headings = [re.sub(r"[^\w\- ]", "", title.lower()) for title in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)]
     for target in re.findall(r"\]\(#([^)]+)\)", text):
         assert target in [title.replace(" ", "-") for title in headings], target
+
+
+def test_the_summary_is_the_same_everywhere() -> None:
+    """README, package metadata and `munjang --help` begin with one sentence."""
+    summary = re.search(r'^description = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert summary is not None
+    assert f"**{summary[1]}.**" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert _parser().description == f"{summary[1]}."

@@ -1,4 +1,6 @@
-"""Munjang: Sentence-BERT, whole. `import munjang` is quick: torch is loaded when a model is.
+"""Munjang: fast sentence embeddings and reranking for Korean and English.
+
+`import munjang` is fast: torch is imported when a model is loaded.
 
 model = munjang.load()  # the bundled model; or munjang.load("path/or/hub-id")
 vectors = model.encode(["문장", "sentence"])  # float32 [2, dimension]

@@ -46,7 +46,7 @@ from munjang.cli import map as text_map
 from munjang.cli.progress import Reporter
 from munjang.errors import MunjangError, MunjangWarning
 
-_DESCRIPTION = "Sentence-BERT, whole: encode, search, cluster, train, evaluate. Korean first, English beside it."
+_DESCRIPTION = "Fast sentence embeddings and reranking for Korean and English."
 _EXAMPLES = """\
 examples:
   munjang encode corpus.txt --model MODEL --output corpus.npy
