@@ -143,6 +143,7 @@ def test_the_service_without_models_answers_in_the_same_shapes(address: str) -> 
             "/indexes/sample/map": None,
             "/indexes/sample/place": {"query": "비"},
             "/documents/sample/doc/3": None,
+            "/documents/sample?id=doc/3": None,
             "/info": None,
             "/indexes": None,
         }.items():
