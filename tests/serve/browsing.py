@@ -82,3 +82,19 @@ def eventually(page: Page, holds: Callable[[], bool]) -> None:
             pass
         assert time.monotonic() < end, "it never came to hold"
         page.wait_for_timeout(50)
+
+
+def places(page: Page) -> list[list[float]]:
+    """Where the points of the map are on the screen."""
+    expect(page.locator("#map-plot .scatterlayer path.point").first).to_be_attached()
+    found: list[list[float]] = page.evaluate(
+        """() => {
+          const plot = document.getElementById("map-plot");
+          const {xaxis, yaxis} = plot._fullLayout;
+          const box = plot.getBoundingClientRect();
+          const {x, y} = plot.data[0];
+          const [left, top] = [box.x + xaxis._offset, box.y + yaxis._offset];
+          return [...x].map((one, at) => [left + xaxis.d2p(one), top + yaxis.d2p(y[at])]);
+        }"""
+    )
+    return found
