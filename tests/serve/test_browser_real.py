@@ -126,8 +126,11 @@ def test_a_reader_is_told_and_a_writer_adds(page: Page) -> None:
     page.get_by_role("button", name="zoo 2").click()  # the new category is a filter at once
     ask(page, "zebra")
     expect(page.locator(".hit")).to_have_count(2)
-    bad = {"name": "bad.csv", "mimeType": "text/csv", "buffer": b"text,category\na,b\nc,d,e\n"}
     page.get_by_role("link", name="Add documents").click()
+    rows = {"name": "rows.json", "mimeType": "application/json", "buffer": b'[{"text": "quagga", "category": "zoo"}]'}
+    page.locator("#files").set_input_files([rows])
+    expect(page.locator('.upload[data-state="done"]').first).to_contain_text("1 added")
+    bad = {"name": "bad.csv", "mimeType": "text/csv", "buffer": b"text,category\na,b\nc,d,e\n"}
     page.locator("#files").set_input_files([bad])
     expect(page.get_by_role("alert")).to_contain_text("bad.csv, line 3")
 
