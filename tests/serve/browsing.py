@@ -14,17 +14,32 @@ from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 _PATIENCE = 30_000  # milliseconds; a busy machine is no fault of the page
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_ARGUMENTS = (  # --no-sandbox: Chromium refuses to run as root with one; the others keep it off the network and the GPU
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Chromium of the system (or MUNJANG_CHROMIUM), else the one that playwright has fetched; skips without any."""
+    """Chromium of the system (or MUNJANG_CHROMIUM), else the one that playwright has fetched; a fresh profile.
+
+    Without any the test is skipped; under CI=true it fails.
+    """
     path = os.environ.get("MUNJANG_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     with sync_playwright() as playwright:
         try:
-            browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+            browser = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
         except Error as error:
-            pytest.skip(f"no Chromium here: {str(error).splitlines()[0]}")
+            missing = f"Chromium does not start, install it or set MUNJANG_CHROMIUM: {str(error).splitlines()[0]}"
+            if os.environ.get("CI") == "true":
+                pytest.fail(missing)
+            pytest.skip(missing)
         yield browser
         browser.close()
 
@@ -67,3 +82,19 @@ def eventually(page: Page, holds: Callable[[], bool]) -> None:
             pass
         assert time.monotonic() < end, "it never came to hold"
         page.wait_for_timeout(50)
+
+
+def places(page: Page) -> list[list[float]]:
+    """Where the points of the map are on the screen."""
+    expect(page.locator("#map-plot .scatterlayer path.point").first).to_be_attached()
+    found: list[list[float]] = page.evaluate(
+        """() => {
+          const plot = document.getElementById("map-plot");
+          const {xaxis, yaxis} = plot._fullLayout;
+          const box = plot.getBoundingClientRect();
+          const {x, y} = plot.data[0];
+          const [left, top] = [box.x + xaxis._offset, box.y + yaxis._offset];
+          return [...x].map((one, at) => [left + xaxis.d2p(one), top + yaxis.d2p(y[at])]);
+        }"""
+    )
+    return found

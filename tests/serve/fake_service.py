@@ -97,6 +97,7 @@ class FakeService:
         app.post("/indexes/{name}/place")(self._place)
         app.get("/indexes/{name}/map")(self._map)
         app.post("/documents/{index}/file")(self._file)
+        app.get("/documents/{index}")(self._document)
         app.get("/documents/{index}/{id:path}")(self._document)
         return app
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from serve.browsing import chromium, eventually, tab
+from serve.browsing import chromium, eventually, places, tab
 from serve.fake_service import FakeService
 from support.serving import running
 
@@ -86,22 +86,6 @@ def page(browser: Browser, stage: tuple[FakeService, str], service: FakeService)
 def ask(page: Page, text: str) -> None:
     page.get_by_role("searchbox").fill(text)
     page.get_by_role("searchbox").press("Enter")
-
-
-def places(page: Page) -> list[list[float]]:
-    """Where the points of the map are on the screen."""
-    expect(page.locator("#map-plot .scatterlayer path.point").first).to_be_attached()
-    found: list[list[float]] = page.evaluate(
-        """() => {
-          const plot = document.getElementById("map-plot");
-          const {xaxis, yaxis} = plot._fullLayout;
-          const box = plot.getBoundingClientRect();
-          const {x, y} = plot.data[0];
-          const [left, top] = [box.x + xaxis._offset, box.y + yaxis._offset];
-          return [...x].map((one, at) => [left + xaxis.d2p(one), top + yaxis.d2p(y[at])]);
-        }"""
-    )
-    return found
 
 
 def lasso(page: Page, around: list[list[float]], margin: float = 14) -> None:

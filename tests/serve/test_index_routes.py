@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -162,7 +164,10 @@ def test_a_service_without_a_cross_encoder_says_so(folder: Path) -> None:
 
 # --- documents -------------------------------------------------------------------------------------------------------
 
-ODD_IDS = ["a/b", "../x", "..", "한국어 문서", "%2F", "a?b#c", " spaced ", "/lead", "file", "q\"'<", "42"]
+ODD_IDS = [
+    "a/b", "../x", "..", ".", "a/../b", "a//b", "//", "한국어 문서", "%2F", "%", "a?b#c", "a&id=b", "+", "\\",
+    " spaced ", "/lead", "file", "q\"'<", "42", "line\nbreak", "\t0\x00", "e\u0301", "😀", "x" * 1000, "😀" * 1000,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("id", ODD_IDS)
@@ -175,6 +180,29 @@ def test_documents_of_any_id_come_and_go(writable: TestClient, id: str) -> None:
     assert found.json() == {"id": id, "text": "새 문서다.", "metadata": {"year": 1}}
     assert writable.delete("/documents/mine", params={"id": [id]}).json() == {"deleted": 1}
     assert writable.get("/documents/mine", params={"id": id}).status_code == 404
+
+
+@pytest.mark.parametrize("id", ["", " ", "\n"])
+def test_no_document_gets_an_empty_id(writable: TestClient, id: str) -> None:
+    refused = writable.post("/documents/other", json={"documents": [{"id": id, "text": "새 문서다."}]})
+    assert refused.status_code == 422
+    assert "empty" in refused.json()["error"]
+    missing = writable.get("/documents/other", params={"id": id})
+    assert missing.status_code == 404
+    assert repr(id) in missing.json()["error"]
+    assert writable.delete("/documents/other", params={"id": id}).json() == {"deleted": 0}
+
+
+def test_an_empty_id_that_is_there_can_be_read_and_deleted(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "mine")
+    with contextlib.closing(sqlite3.connect(folder / "documents.sqlite3")) as connection, connection:
+        connection.execute("UPDATE documents SET id = '' WHERE id = 'doc/3'")
+    with service(settings_for(folder)) as client:
+        assert client.get("/documents/mine", params={"id": ""}).json()["metadata"]["year"] == 2003
+        body = {"id": "", "k": 3, "rerank": False}
+        assert len(client.post("/indexes/mine/more-like", json=body).json()["hits"]) == 3
+        assert client.delete("/documents/mine", params={"id": ""}).json() == {"deleted": 1}
+        assert client.get("/documents/mine", params={"id": ""}).status_code == 404
 
 
 def test_an_id_with_slashes_stands_in_the_path(writable: TestClient) -> None:
@@ -243,6 +271,9 @@ def _lines(answer: Any) -> list[dict[str, Any]]:
         ("d.md", "# 제목\n\n본문이다.\n", 1),
         ("../../evil.csv", "text\n밖으로 나가려는 이름\n", 1),
         ("C:\\docs\\win.csv", "text\nwindows\n", 1),
+        (".csv", "text\nno name\n", 1),
+        ("..csv", "text\na dot\n", 1),
+        ("😀" * 60 + ".csv", "text\nlong in bytes\n", 1),
     ],
 )
 def test_a_file_is_added_with_news(writable: TestClient, name: str, content: str, count: int) -> None:

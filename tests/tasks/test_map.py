@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
-import subprocess
 import warnings
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,6 +20,7 @@ from munjang.tasks.cluster import cluster
 from munjang.tasks.map import Map, text_map
 from munjang.tasks.map_html import for_script
 from munjang.tasks.map_labels import colours, hover, medians, spread
+from serve.browsing import chromium
 from support import small_models
 
 TEXTS = [
@@ -184,27 +183,17 @@ def test_hover_texts_hold_no_mark_up_and_stay_short(text: str) -> None:
 
 @pytest.mark.browser
 def test_a_browser_draws_the_page(plain: Map, tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if browser is None:
-        pytest.skip("no Chromium here")
     path = plain.html(tmp_path / "map.html", title="map")
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--virtual-time-budget=5000",
-        f"--user-data-dir={tmp_path}",
-    ]
-    done = subprocess.run(
-        [browser, *options, "--dump-dom", path.as_uri()], capture_output=True, timeout=120, check=False
-    )
-    drawn = done.stdout.decode("utf-8", "replace")
-    if not drawn:
-        pytest.skip("Chromium does not start here")
-    assert 'data-ready="yes"' in drawn[:500]
-    assert "<title>map</title>" in drawn  # no script of a text has changed it
-    assert drawn.count('class="point"') == len(plain.points)
-    assert drawn.count('class="annotation"') == 3
+    with chromium() as browser, browser.new_context(offline=True) as context:
+        page = context.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(path.as_uri())
+        page.locator('html[data-ready="yes"]').wait_for(state="attached", timeout=60_000)
+        assert page.title() == "map"  # no script of a text has changed it
+        assert page.locator(".point").count() == len(plain.points)
+        assert page.locator(".annotation").count() == 3
+        assert errors == []
 
 
 # --- PNG -------------------------------------------------------------------------------------------------------------

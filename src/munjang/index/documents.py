@@ -79,6 +79,10 @@ def incoming(given: object, position: int) -> Incoming:
         )
     check_unicode([text], first=position)
     id = given.get("id")
+    if isinstance(id, str) and not id.strip():
+        raise InputError(
+            f"the id of document {position} is empty: give a text or a number, or leave it out for one to be made"
+        )
     metadata = {name: value for name, value in given.items() if name not in ("id", "text")}
     return Incoming(
         position,
@@ -99,8 +103,6 @@ def id_of(given: object, whose: str) -> str:
         raise InputError(
             f"the id of {whose} must be a text or a whole number, got {type(given).__name__}: {_short(given)}"
         )
-    if not given.strip():
-        raise InputError(f"the id of {whose} is empty: give a text or a number, or leave it out for one to be made")
     if LONE_SURROGATE.search(given):
         raise InputError(f"the id of {whose} is not valid Unicode: {_short(given)}")
     return given

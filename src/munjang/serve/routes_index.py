@@ -189,7 +189,7 @@ def _answer(request: Request, response: Response, shelved: Shelved, found: Found
 
 async def _document(request: Request, shelved: Shelved, id: str) -> DocumentBody:
     def find() -> DocumentBody | None:
-        if not id.strip() or id not in shelved.index:
+        if id not in shelved.index:
             return None
         document = shelved.index.get(id)
         return DocumentBody(id=document.id, text=document.text, metadata=dict(document.metadata))
@@ -200,15 +200,15 @@ async def _document(request: Request, shelved: Shelved, id: str) -> DocumentBody
     return found
 
 
-@router.get("/documents/{index}", response_model=DocumentBody, summary="A document, whatever its id looks like")
-async def get_by_query(request: Request, index: str, id: Annotated[str, Query(min_length=1)]) -> Any:
-    """The same as below, for ids such as '.' that clients take out of a path."""
+@router.get("/documents/{index}", response_model=DocumentBody, summary="A document by any id")
+async def get_by_query(request: Request, index: str, id: str) -> Any:
+    """The document of that id, which may be any text: '.', 'a/b', '%2F', a line break."""
     return await _document(request, shelf_of(request).get(index), id)
 
 
 @router.get("/documents/{index}/{id:path}", response_model=DocumentBody, summary="A document")
 async def get_document(request: Request, index: str, id: str) -> Any:
-    """The document of that id; an id may hold slashes."""
+    """Short for `/documents/{index}?id=`, for ids that a path can hold: slashes, but no '.', '..' or line breaks."""
     return await _document(request, shelf_of(request).get(index), id)
 
 
@@ -254,7 +254,7 @@ async def add_file(request: Request, index: str) -> StreamingResponse:
     "/documents/{index}",
     response_model=DeleteAnswer,
     dependencies=[Depends(need_write)],
-    summary="Delete documents, whatever their ids look like",
+    summary="Delete documents by any ids",
 )
 async def delete_by_query(request: Request, index: str, id: Annotated[list[str], Query(min_length=1)]) -> Any:
     """Delete the documents of these ids, all at once; says how many of them were there."""
@@ -271,7 +271,7 @@ async def delete_by_query(request: Request, index: str, id: Annotated[list[str],
 async def delete_document(request: Request, index: str, id: str) -> Any:
     """Delete the document of that id; when the answer comes it is gone from the disk."""
     shelved = shelf_of(request).get(index)
-    answer = await _delete(request, shelved, [id]) if id.strip() else {"deleted": 0}
+    answer = await _delete(request, shelved, [id])
     if not answer["deleted"]:
         raise NotFound(f"there is no document {id[:200]!r} in the index {shelved.name!r}", param="id")
     return answer

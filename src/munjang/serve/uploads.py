@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _WHOLE = (".md", ".markdown", ".rst")
 _STRANGE = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|]")
+_NAME_BYTES = 255  # the longest file name of a file system
 _NEWS = 0.2  # seconds between two lines
 
 
@@ -94,7 +95,9 @@ def _store(source: BinaryIO, path: Path) -> None:
 def plain_name(given: str) -> str:
     """The last part of a file's name, whatever system it comes from, without what names cannot hold."""
     name = PureWindowsPath(PurePosixPath(given).name).name
-    name = _STRANGE.sub("_", name).strip(" .")[-120:]
+    name = _STRANGE.sub("_", name).strip(" ").rstrip(" .")
+    name = f"_{name}" if name.startswith(".") else name  # .csv has no suffix, _.csv has
+    name = name.encode()[-_NAME_BYTES:].decode(errors="ignore")
     if not name:
         raise BadRequest("the file has no name: it tells the format, such as documents.csv", param="file")
     return name

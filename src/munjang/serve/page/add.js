@@ -6,7 +6,7 @@ import { number, t } from "./language.js";
 import { note, showError } from "./notes.js";
 import { currentIndex, state, tell } from "./state.js";
 
-const TAKEN = /\.(csv|tsv|jsonl|txt|md|markdown)$/i;
+const TAKEN = /\.(((csv|tsv|jsonl|ndjson|json|txt)(\.(gz|xz|bz2))?)|parquet|md|markdown|rst)$/i;
 let beginQueue;
 let queue = new Promise((resolve) => (beginQueue = resolve)); // an index has one writer; files may come before it is known
 

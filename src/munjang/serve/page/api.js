@@ -85,25 +85,28 @@ export function messageOf(text) {
   return typeof inner === "string" ? inner : JSON.stringify(inner);
 }
 
-const named = (name) => encodeURIComponent(name);
-const ided = (id) => String(id).split("/").map(encodeURIComponent).join("/"); // ids may hold slashes
+const indexPath = (index, action) => `/indexes/${encodeURIComponent(index)}/${action}`;
+const documentsPath = (index) => `/documents/${encodeURIComponent(index)}`;
+
+/** An id is a query parameter, never a part of the path, from which browsers drop `.` and `..`. */
+const documentPath = (index, id) => `${documentsPath(index)}?${new URLSearchParams({ id })}`;
+
+export const moreLikePath = (index) => indexPath(index, "more-like");
 
 export const api = {
   info: async () => (await send("/info")).body,
   indexes: async () => (await send("/indexes")).body,
   search: async (json, signal) => (await send("/search", { method: "POST", json, signal })).body,
-  moreLike: async (index, json, signal) =>
-    (await send(`/indexes/${named(index)}/more-like`, { method: "POST", json, signal })).body,
-  document: async (index, id, signal) => (await send(`/documents/${named(index)}/${ided(id)}`, { signal })).body,
+  moreLike: async (index, json, signal) => (await send(moreLikePath(index), { method: "POST", json, signal })).body,
+  document: async (index, id, signal) => (await send(documentPath(index, id), { signal })).body,
   similarity: async (json, signal) => (await send("/similarity", { method: "POST", json, signal })).body,
   cluster: async (json, signal) => (await send("/cluster", { method: "POST", json, signal })).body,
-  place: async (index, query, signal) =>
-    (await send(`/indexes/${named(index)}/place`, { method: "POST", json: { query }, signal })).body,
+  place: async (index, query, signal) => (await send(indexPath(index, "place"), { method: "POST", json: { query }, signal })).body,
 
   /** The map of an index, asked for until it is there; `tellProgress` hears how far it is. */
   async map(index, { signal, tellProgress }) {
     for (;;) {
-      const { status, body } = await send(`/indexes/${named(index)}/map`, { signal });
+      const { status, body } = await send(indexPath(index, "map"), { signal });
       if (status !== 202) return body;
       tellProgress(typeof body.progress === "number" ? body.progress : null);
       await pause(700, signal);
@@ -114,7 +117,7 @@ export const api = {
   async upload(index, file, { signal, tellLine }) {
     const form = new FormData();
     form.append("file", file, file.name);
-    const answer = await open(`/documents/${named(index)}/file`, { method: "POST", form, signal });
+    const answer = await open(`${documentsPath(index)}/file`, { method: "POST", form, signal });
     for await (const line of lines(answer)) {
       if (line.error) throw new ApiError("input", messageOf(JSON.stringify(line)), { status: 422 });
       if (line.report) return line.report;

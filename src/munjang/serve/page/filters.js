@@ -47,10 +47,8 @@ function clearAll() {
 
 /** Puts a condition on a field, or takes it away. */
 function put(name, condition) {
-  const filter = { ...state.filter };
-  if (condition === null) delete filter[name];
-  else filter[name] = condition;
-  state.filter = filter;
+  const { [name]: _, ...others } = state.filter;
+  state.filter = condition === null ? others : { ...others, [name]: condition }; // also for a field called __proto__
   const focused = document.activeElement?.dataset?.control;
   drawFilters();
   if (focused) byId("filters").querySelector(`[data-control="${CSS.escape(focused)}"]`)?.focus();

@@ -1,6 +1,6 @@
 // Query, mode, reranking and filters -> /search -> hits; and 'more like this', which starts from a document instead.
 
-import { api } from "./api.js";
+import { api, moreLikePath } from "./api.js";
 import { byId, el, fill, shorten } from "./dom.js";
 import { drawFilters } from "./filters.js";
 import { hitCard, sentenceOf, strongest } from "./hits.js";
@@ -25,7 +25,7 @@ function request() {
   const rerank = state.rerank && canRerank();
   if (state.like !== null) {
     const body = { id: state.like, k: state.k, rerank, ...filter };
-    return { path: `/indexes/${encodeURIComponent(state.index)}/more-like`, body };
+    return { path: moreLikePath(state.index), body };
   }
   const body = { index: state.index, query: state.query, k: state.k, mode: state.mode, rerank, candidates: MOST, ...filter };
   return { path: "/search", body };

@@ -31,7 +31,7 @@ export function address(view = state.view) {
   const parts = new URLSearchParams();
   if (view === "search" || view === "map") {
     if (state.like !== null) parts.set("like", state.like);
-    else if (state.query) parts.set("q", state.query);
+    if (state.query) parts.set("q", state.query); // beside `like`: the search that 'back' leads to
     if (state.mode !== "semantic") parts.set("mode", state.mode);
     if (!state.rerank) parts.set("rerank", "0");
     if (Object.keys(state.filter).length) parts.set("filter", JSON.stringify(state.filter));

@@ -142,7 +142,7 @@ const en = {
 
   drop_title: "Drop files here",
   drop_here: "Drop to add to {index}",
-  drop_kinds: "csv, tsv and jsonl with a column text (others become filters), txt with one text per line, md as one document",
+  drop_kinds: "csv, tsv, jsonl, json and parquet with a column text (others become filters), txt with one text per line, md as one document",
   drop_choose: "Choose files",
   add_to: "Adding to {index}",
   add_now: "{documents} documents, {passages} passages",
@@ -154,7 +154,7 @@ const en = {
   upload_empty: "{n} without text",
   upload_stopped: "stopped; nothing was added",
   upload_stop: "Stop",
-  upload_kind: "This kind of file is not taken: use csv, tsv, jsonl, txt or md.",
+  upload_kind: "This kind of file is not taken: use csv, tsv, jsonl, json, parquet, txt or md.",
 
   again: "Try again",
   loading: "Loading…",
@@ -325,7 +325,7 @@ const ko = {
 
   drop_title: "여기에 파일을 놓으세요",
   drop_here: "놓으면 {index}에 추가합니다",
-  drop_kinds: "text 열이 있는 csv, tsv, jsonl (다른 열은 필터가 됩니다), 한 줄에 글 하나인 txt, 문서 하나인 md",
+  drop_kinds: "text 열이 있는 csv, tsv, jsonl, json, parquet (다른 열은 필터가 됩니다), 한 줄에 글 하나인 txt, 문서 하나인 md",
   drop_choose: "파일 고르기",
   add_to: "{index}에 추가",
   add_now: "문서 {documents}건, 글 {passages}개",
@@ -337,7 +337,7 @@ const ko = {
   upload_empty: "글이 없는 문서 {n}건",
   upload_stopped: "멈췄습니다. 추가된 것은 없습니다",
   upload_stop: "멈추기",
-  upload_kind: "받지 않는 파일입니다. csv, tsv, jsonl, txt, md를 쓰세요.",
+  upload_kind: "받지 않는 파일입니다. csv, tsv, jsonl, json, parquet, txt, md를 쓰세요.",
 
   again: "다시 시도",
   loading: "불러오는 중…",
