@@ -67,10 +67,10 @@ def test_a_search_shows_passages_scores_and_times(page: Page, service: FakeServi
     first = page.locator(".hit").first
     expect(first.locator("mark")).to_have_text("김치찌개는 묵은지로 끓여야 깊은 맛이 난다.")
     expect(first.locator(".passage")).to_have_text(service.documents[0]["text"])
-    expect(first.locator(".stage-name")).to_have_text(["meaning", "rerank"])
+    expect(first.locator(".stage-name")).to_have_text(["semantic", "rerank"])
     expect(page.locator(".hit")).to_have_count(10)
     expect(page.locator("#live")).to_have_text("10 documents in 42 ms")
-    expect(page.get_by_role("img", name="Time: tokenise 0.4 ms, queue 0.2 ms, encode 6.1 ms")).to_be_visible()
+    expect(page.get_by_role("img", name="Time: tokenize 0.4 ms, queue 0.2 ms, encode 6.1 ms")).to_be_visible()
     width = "parseFloat(getComputedStyle(node).width) / parseFloat(getComputedStyle(node.parentNode).width)"
     bars = [bar.evaluate(f"node => {width}") for bar in page.locator(".s-rerank i").all()]
     scores = [float(text) for text in page.locator(".s-rerank .stage-score").all_inner_texts()]
@@ -118,10 +118,10 @@ def test_reranking_can_be_switched_off_and_tells_how_far_it_moved(page: Page, se
 
 def test_modes_and_a_service_without_reranker(page: Page, service: FakeService) -> None:
     ask(page, "umbrella")
-    page.get_by_role("radio", name="Words").check(force=True)
+    page.get_by_role("radio", name="Keywords").check(force=True)
     expect(page.locator(".s-keyword").first).to_be_visible()
     eventually(page, lambda: asked(service)["mode"] == "keyword")
-    page.get_by_role("radio", name="Both").check(force=True)
+    page.get_by_role("radio", name="Hybrid").check(force=True)
     expect(page.locator(".s-hybrid").first).to_be_visible()
     service.rerankers = ()
     page.reload()
@@ -210,7 +210,7 @@ def test_empty_state_suggests_and_says_when_there_is_no_good_answer(page: Page, 
     expect(page.locator("#live")).to_contain_text("Probably no good answer")
     ask(page, "")
     expect(page.locator(".example")).to_have_count(3)
-    page.get_by_role("radio", name="Words").check(force=True)
+    page.get_by_role("radio", name="Keywords").check(force=True)
     ask(page, "zzzz")
     expect(page.get_by_text("Nothing found").first).to_be_visible()
 
@@ -230,7 +230,7 @@ def test_another_index_and_none_and_an_empty_one(page: Page, service: FakeServic
     ask(page, "umbrella")
     expect(page.locator(".hit")).to_have_count(10)
     page.get_by_label("Index").select_option("no words")
-    expect(page.get_by_role("radio", name="Words")).to_be_disabled()
+    expect(page.get_by_role("radio", name="Keywords")).to_be_disabled()
     expect(page.locator(".hit")).to_have_count(10)
     eventually(page, lambda: asked(service)["index"] == "no words")
     page.reload()
@@ -241,10 +241,10 @@ def test_another_index_and_none_and_an_empty_one(page: Page, service: FakeServic
     expect(page.get_by_text("This index is still empty")).to_be_visible()
     service.names = ()
     page.reload()
-    expect(page.get_by_text("No index is served")).to_be_visible()
+    expect(page.get_by_text("No index is loaded")).to_be_visible()
     for view in ("Map", "Clusters", "Add documents"):
         page.get_by_role("link", name=view).click()
-        expect(page.locator(".note:visible")).to_contain_text("No index is served")
+        expect(page.locator(".note:visible")).to_contain_text("No index is loaded")
 
 
 def test_what_is_typed_while_the_page_loads_stays(page: Page, service: FakeService) -> None:
@@ -322,7 +322,7 @@ def test_a_key_is_asked_for_and_kept_in_the_tab(page: Page, service: FakeService
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("API key").fill("wrong")
     dialog.get_by_role("button", name="Use it").click()
-    expect(dialog.get_by_text("does not know this key")).to_be_visible()
+    expect(dialog.get_by_text("Invalid API key")).to_be_visible()
     dialog.get_by_label("API key").fill("secret-key")
     dialog.get_by_role("button", name="Use it").click()
     expect(page.locator(".example")).to_have_count(3)
@@ -337,10 +337,10 @@ def test_a_key_is_asked_for_and_kept_in_the_tab(page: Page, service: FakeService
 
 def test_errors_say_what_to_do(page: Page, service: FakeService) -> None:
     ask(page, "boom")
-    expect(page.get_by_role("alert")).to_contain_text("Its log says more.")
+    expect(page.get_by_role("alert")).to_contain_text("See the server log.")
     page.context.set_offline(True)
     ask(page, STEW)
-    expect(page.get_by_role("alert")).to_contain_text("Start it again with munjang serve")
+    expect(page.get_by_role("alert")).to_contain_text("Restart it with munjang serve")
     page.context.set_offline(False)
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".hit")).to_have_count(10)

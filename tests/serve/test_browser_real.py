@@ -77,7 +77,7 @@ def test_search_rerank_filter_and_more_like(page: Page) -> None:
     page.get_by_label("date from").blur()
     dates = [one["metadata"]["date"] for one in documents() if one["metadata"].get("category") == "weather"]
     expect(page.locator(".hit")).to_have_count(sum(date >= "2024-01-01" for date in dates))
-    page.get_by_role("radio", name="Both").check(force=True)
+    page.get_by_role("radio", name="Hybrid").check(force=True)
     expect(page.locator(".s-hybrid").first).to_be_visible()
     page.get_by_role("button", name="Clear").click()
     expect(page.locator(".hit")).to_have_count(10)

@@ -149,7 +149,7 @@ def test_one_hit_can_be_shown_on_the_map(page: Page, service: FakeService) -> No
 def test_the_map_is_waited_for(page: Page, service: FakeService) -> None:
     service.map_polls = 2
     page.get_by_role("link", name="Map").click()
-    expect(page.get_by_role("progressbar", name="The map is being drawn")).to_be_visible()
+    expect(page.get_by_role("progressbar", name="Building the map")).to_be_visible()
     places(page)
     assert service.map_polls == 0
 
@@ -162,7 +162,7 @@ def test_a_large_map_is_drawn_in_part_with_all_hits(page: Page, service: FakeSer
     page.reload()
     ask(page, "zebra crossing")
     page.get_by_role("link", name="Map").click()
-    expect(page.locator("#map-caption")).to_contain_text(" of 9,024 are drawn")
+    expect(page.locator("#map-caption")).to_contain_text(" of 9,024.")
     expect(page.locator(".map-list li").first).to_contain_text("zebra crossing")
     assert page.evaluate("document.getElementById('map-plot').data[0].x.length") <= 6010
     assert page.evaluate("document.getElementById('map-plot').data[1].customdata[0]") == 9023
@@ -253,7 +253,7 @@ def test_files_that_cannot_be_added_say_why(page: Page, service: FakeService) ->
     )
     expect(page.locator('.upload[data-state="failed"]')).to_have_count(2)
     expect(page.get_by_role("alert")).to_contain_text("broken.csv, line 3: no column text")
-    expect(page.get_by_text("This kind of file is not taken")).to_be_visible()
+    expect(page.get_by_text("Unsupported file type")).to_be_visible()
     expect(page.locator('.upload[data-state="done"]')).to_contain_text("2 added")
     service.upload_delay = 5
     page.locator("#files").set_input_files([{"name": "slow.txt", "mimeType": "text/plain", "buffer": b"one\ntwo"}])
@@ -347,12 +347,12 @@ def test_contrast_and_names(
 
 
 def test_the_colours_can_be_chosen_and_are_kept(page: Page) -> None:
-    button = page.get_by_role("button", name="Colours: as the system")
+    button = page.get_by_role("button", name="Theme: system")
     button.click()
-    page.get_by_role("button", name="Colours: light").click()
+    page.get_by_role("button", name="Theme: light").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 23)"
     page.reload()
-    expect(page.get_by_role("button", name="Colours: dark")).to_be_visible()
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 23)"
 
 
