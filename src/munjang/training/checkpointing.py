@@ -104,6 +104,19 @@ def write_finished(folder: Path, objectives: Mapping[str, Tensor], result: Mappi
     write_whole(folder / _RESULT, (text + "\n").encode())
 
 
+def last_finished(
+    folder: Path, processes: Processes, *, cross: bool
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Return what `read_finished` gives the first process, which sends it to the others."""
+    said = processes.all_say(int((folder / _RESULT).is_file()))
+    if max(said) > said[0]:
+        raise ResumeError(
+            f"process {said.index(1)} finds a finished run in {folder}, process 0 none: processes may start on other "
+            "machines than before, so the run folder must lie where all of them see it"
+        )
+    return processes.tell_state(read_finished(folder, cross=cross) if processes.first else None)
+
+
 def read_finished(folder: Path, *, cross: bool) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """Return weights and result of a finished run; None where it is not finished, or its model was removed.
 

@@ -36,7 +36,7 @@ from munjang.errors import TrainingError
 from munjang.evaluation import Evaluator, Scores
 from munjang.inputs import Progress
 from munjang.training import batching
-from munjang.training.checkpointing import last_checkpoint, read_finished, write_checkpoint, write_finished
+from munjang.training.checkpointing import last_checkpoint, last_finished, write_checkpoint, write_finished
 from munjang.training.graphs import StepGraphs
 from munjang.training.interrupts import Interrupts
 from munjang.training.log import RunLog, read_log
@@ -364,8 +364,7 @@ class _Run:
             return None
         if self.processes.first:
             check_config(self.folder / "config.json", self.identity, self.description)
-        cross = isinstance(self.model, CrossEncoder)
-        finished = self.processes.tell_state(read_finished(self.folder, cross=cross) if self.processes.first else None)
+        finished = last_finished(self.folder, self.processes, cross=isinstance(self.model, CrossEncoder))
         if finished is not None:
             return self._recall(*finished)
         if self.processes.first:
