@@ -188,14 +188,11 @@ def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureF
 
 
 def test_errors_in_one_line(
-    files: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.delenv("MUNJANG_MODEL", raising=False)
+    files: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, bare = tmp_path / "run", tmp_path / "bare.tsv"
     bare.write_text(files["gold"].read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
     for arguments, message in (
-        (("--gold", files["gold"]), "which model is to be trained"),
         (("--model", model, "--domain", files["domain"]), "together with public"),
         (("--model", model, "--gold", "korst"), "did you mean korsts"),
         (("--model", model, "--gold", files["gold"], "--domain", "korsts"), "in which folder these lie"),
@@ -214,6 +211,22 @@ def test_errors_in_one_line(
         assert line.startswith("munjang: error: ")
         assert message in line
     assert not run.exists()
+
+
+def test_the_bundled_model_is_the_default(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[object] = []
+
+    def stop(model: object, **_: object) -> None:
+        trained.append(model)
+        raise KeyboardInterrupt
+
+    monkeypatch.delenv("MUNJANG_MODEL", raising=False)
+    monkeypatch.setattr("munjang.recipes.augmenting.running.augmented", stop)
+    assert command("--gold", files["gold"], "-o", tmp_path / "run") == 130
+    assert trained == ["munjang-ko-en"]
+    assert "model: munjang-ko-en (bundled)" in capsys.readouterr().err
 
 
 def test_an_interruption_says_how_to_go_on(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from munjang.cli import classify
+from munjang.cli import classify, main
 from munjang.cli.progress import Reporter
 from munjang.errors import DataError, InputError
 from munjang.tasks.classifier import Classifier
@@ -142,3 +142,34 @@ def test_rows_that_cannot_be_learned_are_told_before_a_model_is_loaded(run: Run,
         run("train", str(tmp_path / "no.jsonl"), *away, str(tmp_path / "c"))
     with pytest.raises(DataError, match="no column 'topic'"):
         run("train", str(tmp_path / "one.csv"), "--label-column", "topic", *away, str(tmp_path / "c"))
+
+
+def test_accuracy_stands_beside_the_most_frequent_label(
+    labelled: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = ["--model", model, "--device", "cpu", "--label-column", "topic"]
+    assert main(["classify", "train", str(labelled / "train.csv"), "-o", str(labelled / "topics"), *here]) == 0
+    first, *_, last = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("model:")]
+    assert "accuracy" in first
+    assert "most frequent label" in first
+    assert "chance" not in first
+    assert last.endswith(str(labelled / "topics"))
+    known = Classifier.load(labelled / "topics").calibration
+    assert known is not None
+    assert known.against_majority is not None
+    assert known.against_majority.accuracy > known.against_majority.majority
+
+
+@pytest.mark.parametrize("head", ["logistic", "prototype"])
+def test_arbitrary_labels_are_at_chance(
+    head: str, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = np.random.default_rng(3).permutation(np.arange(len(ROWS)) % 3)
+    with open(tmp_path / "t.csv", "w", encoding="utf-8", newline="") as file:
+        rows = [(text, "abc"[label]) for (text, _), label in zip(ROWS, labels, strict=True)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    arguments = [str(tmp_path / "t.csv"), "-o", str(tmp_path / "c"), "--model", model, "--device", "cpu", "-q"]
+    assert main(["classify", "train", *arguments, "--head", head]) == 0
+    first = capsys.readouterr().err.splitlines()[0]  # also where -q leaves the rest out
+    assert "at chance" in first
+    assert "accuracy" in first

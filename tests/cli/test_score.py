@@ -77,16 +77,49 @@ def test_a_score_per_line(scorer: SmallScorer, tmp_path: Path, capsys: pytest.Ca
     for arguments in (
         [found["tsv"]],
         [found["csv"]],
-        [found["jsonl"], "--columns", "premise", "hypothesis"],
+        [found["jsonl"]],  # premise and hypothesis are guessed, as by `munjang train`
+        [found["jsonl"], "--columns", "a=premise,b=hypothesis"],
+        [found["bare"], "--columns", "a=0,b=1"],
         [found["bare"], "--no-header"],
     ):
         assert main(["score", *arguments, "--model", "m"]) == 0
         shown = capsys.readouterr()
-        assert [float(line) for line in shown.out.splitlines()] == SCORES
+        rows = [line.split("\t") for line in shown.out.splitlines()]
+        assert [float(score) for score, _, _ in rows] == SCORES
+        assert [(a, b) for _, a, b in rows] == ROWS
     assert (scorer.options["name"], scorer.options["raw"]) == ("m", False)
 
 
-def test_into_files(scorer: SmallScorer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("question", "answer"), ("문장1", "문장2"), ("query", "document"), ("q1", "q2")])
+def test_columns_are_guessed_as_for_training(
+    names: tuple[str, str], scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.csv").write_text(f"id,{names[0]},label,{names[1]}\n1,가나,0.5,가\n", encoding="utf-8")
+    assert main(["score", str(tmp_path / "p.csv"), "--model", "m"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "1\t가나\t가\n"
+    assert ("columns guessed" in shown.err) == (names != ("query", "document"))  # these are what they are called
+
+
+def test_columns_that_cannot_be_guessed(
+    scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for content, told in (("x,y\n1,2\n", "--columns"), ("a,b\n1\n", "line 2"), ("", "not a single row")):
+        (tmp_path / "p.csv").write_text(content, encoding="utf-8")
+        assert main(["score", str(tmp_path / "p.csv"), "--model", "m"]) == 1
+        assert told in capsys.readouterr().err
+    assert "name" not in scorer.options  # before a model was loaded
+
+
+def test_a_text_of_several_lines_stays_on_its_line(
+    scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps({"a": "ab\ncd\te", "b": "a"}), encoding="utf-8")
+    assert main(["score", str(tmp_path / "p.jsonl"), "--model", "m"]) == 0
+    assert capsys.readouterr().out == "1\tab cd e\ta\n"
+
+
+def test_into_files(scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = files(tmp_path)["tsv"]
     for suffix in ("csv", "jsonl"):
         assert main(["score", source, "--model", "m", "-o", str(tmp_path / f"o.{suffix}"), "--raw"]) == 0
@@ -98,13 +131,16 @@ def test_into_files(scorer: SmallScorer, tmp_path: Path) -> None:
     ]
     lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text(encoding="utf-8").splitlines()]
     assert lines[1] == {"a": "abc", "b": "ax", "score": 0.5}
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines()[-1].endswith(str(tmp_path / "o.jsonl"))
 
 
 def test_labels(scorer: SmallScorer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scorer.labels = ("no", "yes")
     source = files(tmp_path)["tsv"]
     assert main(["score", source, "--model", "m"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "yes\t1"
+    assert capsys.readouterr().out.splitlines()[0] == "yes\t1\t가나\t가"
     assert main(["score", source, "--model", "m", "-o", str(tmp_path / "o.jsonl")]) == 0
     last = json.loads((tmp_path / "o.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert last == {"a": "", "b": "y", "label": "no", "scores": {"no": 1.0, "yes": 0.0}}
@@ -142,17 +178,18 @@ def test_what_is_refused(scorer: SmallScorer, tmp_path: Path, capsys: pytest.Cap
         [source, "--truncate-dim", "3"],
         ["--query", "q", "--documents", source, "--raw"],
         [source, "-o", "x.npy"],
+        [source, "--columns", "a,b"],
     ):
         with pytest.raises(SystemExit) as left:
             main(["score", *arguments, "--model", "m"])
         assert left.value.code == 2
     capsys.readouterr()
-    assert main(["score", source, "--model", "m", "--columns", "a", "c"]) == 1
+    assert main(["score", source, "--model", "m", "--columns", "a=a,b=c"]) == 1
     assert "no column 'c'" in capsys.readouterr().err
     assert "name" not in scorer.options  # said before any model was loaded
     (tmp_path / "n.jsonl").write_text('{"a": "x", "b": null}\n', encoding="utf-8")
     assert main(["score", str(tmp_path / "n.jsonl"), "--model", "m"]) == 1
-    assert "row 0: 'b' must be a text" in capsys.readouterr().err
+    assert "row 1: 'b' must be a text" in capsys.readouterr().err
 
 
 def test_the_bundled_reranker_is_the_default(
@@ -179,6 +216,7 @@ def test_info_of_a_cross_encoder(minilm_path: Path, tmp_path: Path, capsys: pyte
     pairs = tmp_path / "p.tsv"
     pairs.write_text("a\tb\n비가 온다\tIt is raining\n", encoding="utf-8")
     assert main(["score", str(pairs), "--model", str(tmp_path / "m"), "--device", "cpu", "--threads", "1"]) == 0
-    label, score = capsys.readouterr().out.split()
+    label, score, *texts = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert texts == ["비가 온다", "It is raining"]
     assert label in ("no", "yes")
     assert 0.5 <= float(score) <= 1

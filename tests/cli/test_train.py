@@ -157,15 +157,29 @@ def test_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixt
     assert said in capsys.readouterr().err
 
 
-def test_errors_say_what_to_do(
-    files: dict[str, Path],
-    tiny: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("variable", [None, "mine"])
+def test_the_bundled_model_is_the_default(
+    variable: str | None, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    trained: list[str] = []
+
+    def stop(model: str, *_: object, **__: object) -> None:
+        trained.append(model)
+        raise KeyboardInterrupt
+
     monkeypatch.delenv("MUNJANG_MODEL", raising=False)
-    with pytest.raises(InputError, match="MUNJANG_MODEL"):
+    if variable is not None:
+        monkeypatch.setenv("MUNJANG_MODEL", variable)
+    for name in ("sts", "chain"):
+        monkeypatch.setattr(f"munjang.recipes.{name}", stop)
+    with pytest.raises(KeyboardInterrupt):
         command("train", "sts", "--train", files["sts"], "-o", tmp_path / "r")
+    with pytest.raises(KeyboardInterrupt):
+        command("train", "chain", "sts", "--train", f"sts={files['sts']}", "-o", tmp_path / "r")
+    assert trained == [variable or "munjang-ko-en"] * 2
+
+
+def test_errors_say_what_to_do(files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="say in which folder these lie"):
         command("train", "sts", "--model", tiny, "--train", "korsts", "-o", tmp_path / "r")
     with pytest.raises(DataError, match=r"nothing\.tsv: there is no such file, and it is no name of a public set"):

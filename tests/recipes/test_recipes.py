@@ -191,7 +191,7 @@ def test_lora_trains_adapters_and_saves_a_plain_model(load: Load, tmp_path: Path
     train, dev, _ = data("sts")
     model = load()
     before = {name: weight.detach().clone() for name, weight in model.parts.body.named_parameters()}
-    chosen = options(tmp_path, lora=LoraSettings(rank=2), changes={"epochs": 5, "learning_rate": 1e-2})
+    chosen = options(tmp_path, lora=LoraSettings(rank=2), changes={"epochs": 5, "learning_rate": 1e-2}, before=False)
     result = recipes.sts(model, train, dev, options=chosen)
     after = dict(result.model.parts.body.named_parameters())
     assert list(after) == list(before), "the adapters are gone"

@@ -14,7 +14,7 @@ import pytest
 
 from munjang.errors import DataError, ModelError, MunjangError
 from munjang.index.index import Index
-from munjang.serve.running import address_of, bind, run
+from munjang.serve.running import address_of, bind, machine_urls, run
 from munjang.serve.settings import ServeSettings
 from support.indexed import DOCUMENTS, bi_encoder, make_index
 from support.service_process import Served, served
@@ -126,6 +126,13 @@ def test_an_address_that_is_not_here() -> None:
 def test_the_address_as_a_person_types_it(host: str, shown: str) -> None:
     with bind(host, 0) as listening:
         assert address_of(listening).startswith(shown)
+
+
+def test_the_urls_that_other_machines_open() -> None:
+    assert machine_urls("127.0.0.1", "http://127.0.0.1:8000") == []
+    urls = machine_urls("0.0.0.0", "http://127.0.0.1:8123")
+    assert all(url.endswith(":8123") for url in urls)
+    assert not any("127.0.0.1" in url or "0.0.0.0" in url for url in urls)
 
 
 def test_what_cannot_be_loaded_ends_the_service_with_its_error(tmp_path: Path) -> None:

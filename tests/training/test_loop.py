@@ -72,7 +72,7 @@ def test_the_best_weights_win_not_the_last(tmp_path: Path, ema: float | None, me
     evaluator = Scripted([0.2, 0.5, 0.1, 0.5])
     model = bi()
     settings = TrainingSettings(**SETTINGS, evaluate_every=2, metric=metric, ema=ema)
-    result = train(model, [task("cosent")], settings, folder=tmp_path, evaluators=[evaluator])
+    result = train(model, [task("cosent")], settings, folder=tmp_path, evaluators=[evaluator], start=())
     assert result.best is not None
     assert result.best.metric == (metric or "dev/good")
     assert result.best.step == 2 * best
@@ -90,7 +90,7 @@ def test_evaluating_does_not_change_the_training() -> None:
     train(plain, [task("ranking")], TrainingSettings(**SETTINGS))
     settings = TrainingSettings(**SETTINGS, evaluate_every=1)
     evaluator = Scripted([float(i) for i in range(8)])
-    train(watched, [task("ranking")], settings, evaluators=[evaluator])
+    train(watched, [task("ranking")], settings, evaluators=[evaluator], start=())
     assert same(weights(plain), weights(watched))
 
 
@@ -98,7 +98,7 @@ def test_patience() -> None:
     evaluator = Scripted([0.3, 0.2, 0.4, 0.4, 0.1, 0.9])
     model = bi()
     settings = TrainingSettings(max_steps=30, batch_size=4, evaluate_every=2, patience=2, learning_rate=1e-2)
-    result = train(model, [task("cosent")], settings, evaluators=[evaluator])
+    result = train(model, [task("cosent")], settings, evaluators=[evaluator], start=())
     assert result.stopped_early
     assert result.steps == 10
     assert result.best is not None
@@ -109,7 +109,9 @@ def test_patience() -> None:
 
 def test_a_value_that_is_no_number_is_never_the_best() -> None:
     evaluator = Scripted([float("nan"), 0.1, float("nan"), 0.2])
-    result = train(bi(), [task("cosent")], TrainingSettings(**SETTINGS, evaluate_every=2), evaluators=[evaluator])
+    result = train(
+        bi(), [task("cosent")], TrainingSettings(**SETTINGS, evaluate_every=2), evaluators=[evaluator], start=()
+    )
     assert result.best is not None
     assert result.best.step == 8
 
@@ -131,7 +133,9 @@ def test_the_metric_must_be_known() -> None:
     assert evaluator.shown == []  # before anything was trained
     model = bi()
     with pytest.raises(InputError, match=r"one of dev/good, dev/bad, dev/size, got 'dev/goood'"):
-        train(model, [task("cosent")], TrainingSettings(**SETTINGS, metric="dev/goood"), evaluators=[evaluator])
+        train(
+            model, [task("cosent")], TrainingSettings(**SETTINGS, metric="dev/goood"), evaluators=[evaluator], start=()
+        )
     assert not model.parts.body.training
 
 
@@ -159,7 +163,7 @@ def test_a_trained_bi_encoder_is_an_ordinary_model(tmp_path: Path) -> None:
     assert np.allclose(peer.encode(sentences(5)), vectors, atol=1e-5)
 
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"config.json", "log.jsonl", "checkpoints", "model", "result.json"}
+    assert names == {"config.json", "log.jsonl", "model", "objectives.safetensors", "result.json"}
     saved = munjang.load(tmp_path / "model", device="cpu").parts
     assert len(saved.heads) == 0  # the softmax of the training stays behind
     assert not any("objective" in name for path in (tmp_path / "model").rglob("*.safetensors") for name in _keys(path))

@@ -14,13 +14,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from munjang.bi_encoder import BiEncoder
+from munjang.data import Examples
 from munjang.errors import DataError, ResumeError
 from munjang.evaluation import StsEvaluator
-from munjang.training import Task, TrainingSettings, objectives, train
+from munjang.recipes.adapters import adapted
+from munjang.training import Task, TrainingSettings, loop, objectives, train
 from munjang.training.checkpointing import checkpoints
 from munjang.training.log import read_log
-from munjang.training.lora import LoraSettings, apply_lora
-from training.material import Job, bi, run, run_alone, same, scored, task, weights
+from munjang.training.lora import LoraSettings
+from munjang.training.state import State
+from training.material import Job, bi, cross, run, run_alone, same, scored, sentences, task, weights
 
 # Dropout as the model has it (0.1), an average of weights, two tasks of which one has a head of its own.
 SETTINGS: dict[str, Any] = {
@@ -105,6 +109,26 @@ def test_killed_at_other_moments(server: ForkServerContext, unbroken: Path, tmp_
     folder = tmp_path / "run"
     assert killed_until_done(server, folder, slow=0.01 * seed, seed=seed)
     equal_runs(unbroken, folder)
+
+
+def test_killed_without_a_development_set(server: ForkServerContext, tmp_path: Path) -> None:
+    """Checkpoints come by time, also in the middle of an epoch, where nothing is evaluated."""
+    settings = {"epochs": 3, "batch_size": 4, "learning_rate": 1e-2, "log_every": 1, "save_seconds": 0.2}
+    slow = Job(str(tmp_path / "run"), ("softmax", "ranking"), settings, slow=0.05)
+    process = server.Process(target=run_alone, args=(slow,))
+    process.start()
+    while process.is_alive() and not checkpoints(tmp_path / "run" / "checkpoints"):
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    result = run(Job(slow.folder, slow.tasks, settings))
+    assert result.resumed_from is not None
+    assert 0 < result.resumed_from < 3 * 8
+    run(Job(str(tmp_path / "plain"), slow.tasks, settings))
+    assert same(saved(tmp_path / "run"), saved(tmp_path / "plain"))
+    assert story(tmp_path / "run") == story(tmp_path / "plain")
+    assert TrainingSettings().save_seconds <= 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -205,17 +229,143 @@ def test_other_adapters_are_another_run(tmp_path: Path) -> None:
     settings = TrainingSettings(max_steps=2, batch_size=4)
 
     def again(**changed: Any) -> Any:
-        model = bi()
-        apply_lora(model.parts.body, LoraSettings(rank=2, **changed))
-        plain = model.save
-        model.save = lambda path: None  # type: ignore[method-assign]
-        try:
-            return train(model, [task("cosent")], settings, folder=tmp_path)
-        finally:
-            model.save = plain  # type: ignore[method-assign]
+        with adapted(bi(), LoraSettings(rank=2, **changed)) as learner:
+            return train(learner, [task("cosent")], settings, folder=tmp_path)
 
     again(alpha=4)
     assert again(alpha=4).resumed_from == 2
     for changed in ({"alpha": 8}, {"alpha": 4, "dropout": 0.1}):
         with pytest.raises(ResumeError, match="another run"):
             again(**changed)
+
+
+# --- finished runs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_keeps_no_checkpoints(tmp_path: Path) -> None:
+    first, learned = finished(tmp_path)
+    assert not (tmp_path / "checkpoints").exists()
+    assert (tmp_path / "model").is_dir()
+    second, again = finished(tmp_path)
+    assert second.resumed_from == first.steps
+    assert same(learned, again)
+
+
+def test_checkpoints_that_were_asked_for_stay(tmp_path: Path) -> None:
+    settings = TrainingSettings(max_steps=6, batch_size=4, save_every=2, keep_checkpoints=2)
+    train(bi(), [task("cosent")], settings, folder=tmp_path)
+    assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == ["step-00000004", "step-00000006"]
+
+
+def test_the_end_writes_no_optimiser_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model alone is written: several times its size would only be removed again."""
+    steps: list[int] = []
+    write = loop.write_checkpoint
+
+    def counted(folder: Path, step: int, *rest: Any, **named: Any) -> None:
+        steps.append(step)
+        write(folder, step, *rest, **named)
+
+    monkeypatch.setattr(loop, "write_checkpoint", counted)
+    train(bi(), [task("cosent")], TrainingSettings(max_steps=6, batch_size=4, save_every=2), folder=tmp_path)
+    assert steps == [2, 4]
+
+
+def test_what_objectives_learned_is_there_again(tmp_path: Path) -> None:
+    """The softmax of NLI is not in the saved model, and is needed to measure."""
+    found = []
+    for _ in range(2):
+        one = task("softmax")
+        result = train(bi(), [one], TrainingSettings(max_steps=4, batch_size=4, learning_rate=1e-2), folder=tmp_path)
+        found.append({name: weight.detach().clone() for name, weight in one.objective.named_parameters()})
+    assert result.resumed_from == 4
+    assert found[0]
+    assert same(*found)
+
+
+def test_a_finished_cross_encoder_with_adapters(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    learned = []
+    for _ in range(2):
+        model = cross()
+        with adapted(model, LoraSettings(rank=2)) as learner:
+            settings = TrainingSettings(max_steps=4, batch_size=4, learning_rate=1e-2)
+            result = train(learner, [Task(scored(13), objectives.CrossScore())], settings, folder=tmp_path)
+        learned.append(model.predict([("a man", "reads"), ("아이들이", "잔다")]))
+    assert result.resumed_from == 4
+    np.testing.assert_allclose(learned[0], learned[1], atol=1e-6)
+
+
+def test_a_finished_run_without_its_model_is_trained_again(tmp_path: Path) -> None:
+    _, learned = finished(tmp_path)
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    second, again = finished(tmp_path)
+    assert second.resumed_from is None
+    assert same(learned, again)
+
+
+def test_a_model_that_was_changed_is_not_written_over(tmp_path: Path) -> None:
+    finished(tmp_path)
+    other = bi()
+    with torch.no_grad():
+        next(other.parts.body.parameters()).add_(1)
+    other.save(tmp_path / "model")
+    with pytest.raises(ResumeError, match="not the model that this run saved"):
+        finished(tmp_path)
+
+
+# --- the model as given ----------------------------------------------------------------------------------------------
+
+
+def harmful(folder: Path | None = None, **more: Any) -> tuple[Any, BiEncoder, dict[str, torch.Tensor]]:
+    """A run that makes the model worse on its development set: scores that say the opposite."""
+    model = bi()
+    cosines = [float(np.dot(*model.encode([a, b], normalize=True))) for a, b in zip(*PAIRS, strict=True)]
+    right = Examples("dev", "scored", {"a": PAIRS[0], "b": PAIRS[1]}, np.clip(cosines, 0, 1).astype(np.float32))
+    wrong = Examples("wrong", "scored", right.columns, 1 - right.targets)  # type: ignore[operator]
+    settings = TrainingSettings(max_steps=6, batch_size=4, learning_rate=3e-2, evaluate_every=2, dropout=0.0)
+    before = weights(model)
+    evaluators = [StsEvaluator(right)]
+    result = train(model, [Task(wrong, objectives.CosineMse())], settings, folder=folder, evaluators=evaluators, **more)
+    return result, model, before
+
+
+PAIRS = (sentences(12, 1), sentences(12, 2))
+
+
+def test_training_that_did_harm_delivers_the_model_as_given(tmp_path: Path) -> None:
+    result, model, before = harmful(tmp_path)
+    assert result.unchanged
+    assert result.best.step == 0
+    assert same(weights(model), before)
+    assert all(record["main"] < result.start for record in result.evaluations)
+    assert "nothing beat the model as given" in str(result)
+    again, _, _ = harmful(tmp_path)
+    assert again.unchanged
+    assert str(again) == str(result)
+
+
+def test_the_model_as_given_may_be_left_out_of_the_choice() -> None:
+    result, model, before = harmful(start=())
+    assert not result.unchanged
+    assert not same(weights(model), before)
+
+
+def test_a_new_head_is_no_candidate() -> None:
+    """What it says means nothing yet."""
+    settings = TrainingSettings(max_steps=2, batch_size=4, learning_rate=1e-9, evaluate_every=1)
+    result = train(cross(), [Task(scored(13), objectives.CrossScore())], settings, evaluators=[StsEvaluator(scored(8))])
+    assert result.start is None
+    assert result.best is not None
+    assert result.best.step > 0
+
+
+def test_patience_does_not_count_the_start() -> None:
+    """A model often gets worse before it gets better."""
+    state = State(step=0)
+    for step, value in enumerate([0.9, 0.5, 0.6, 0.7]):
+        state.step = step
+        state.judge("dev/main", value, {})
+        assert state.worse == 0
+    assert state.best is not None
+    assert (state.best.step, state.start) == (0, 0.9)

@@ -38,6 +38,7 @@ BAD: dict[str, list[Any]] = {
     "ema": [0, 1, 1.5, math.nan],
     "evaluate_every": [0],
     "save_every": [0],
+    "save_seconds": [-1, math.inf, math.nan],
     "keep_checkpoints": [0],
     "patience": [0],
     "log_every": [0],

@@ -315,7 +315,7 @@ def test_the_budget_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_larger_budget_may_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A given budget that was halved stays halved in a resumed run, unless another one is given."""
     task = Task(scored(8), objectives.CosineMse())
-    settings: dict[str, Any] = {"max_steps": 6, "batch_size": 8, "learning_rate": 1e-2, "save_every": 2}
+    settings: dict[str, Any] = {"max_steps": 8, "batch_size": 8, "learning_rate": 1e-2, "save_every": 2}
     write = loop.write_checkpoint
 
     def stopping(*arguments: Any, **options: Any) -> None:

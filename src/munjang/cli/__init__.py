@@ -86,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _warnings_to(reporter):
             args.run(args, reporter)
             sys.stdout.flush()
+            if getattr(args, "output", None) is not None:
+                reporter.written(str(args.output))
     except BrokenPipeError:
         _forget_stdout()  # the reader has had enough, as in `| head`
         return 0

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from munjang.cli.augment_words import DESCRIPTION, EXAMPLES
-from munjang.cli.options import blend, model_name, positive
+from munjang.cli.options import MODEL_HELP, blend, model_name, positive, trained_model
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import listed, set_options
 from munjang.cli.tables import shorten, table
-from munjang.errors import InputError
 from munjang.recipes.augmenting.defaults import (
     BALANCES,
     BI_OBJECTIVES,
@@ -114,7 +112,7 @@ def _add_cross(parser: argparse.ArgumentParser) -> None:
 
 def _add_bi(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("bi-encoder")
-    group.add_argument("--model", metavar="M", help="folder or hub id (default: environment variable MUNJANG_MODEL)")
+    group.add_argument("--model", metavar="M", help=MODEL_HELP)
     group.add_argument("--max-length", type=positive, metavar="N", help="cut texts to so many tokens (the model's own)")
     group.add_argument("--objective", choices=BI_OBJECTIVES, default=BI_OBJECTIVES[0],
                        help=f"what is minimised ({BI_OBJECTIVES[0]})")  # fmt: skip
@@ -142,16 +140,14 @@ def _add_settings(group: argparse._ArgumentGroup, recipe: RecipeName, prefix: st
 
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """All stages."""
-    model = args.model or os.environ.get("MUNJANG_MODEL")
-    if not model:
-        raise InputError("which model is to be trained? Give --model M, or the environment variable MUNJANG_MODEL")
     _check_use(args)
     options = _options(args)
+    model = trained_model(args, reporter)
     from munjang.recipes.augmenting.running import augmented
 
     try:
         result = augmented(
-            model_name(str(model)),
+            model,
             gold=args.gold or None,
             public=args.public or None,
             domain=[Path(one) for one in args.domain] or None,
@@ -239,6 +235,7 @@ def _changes(args: argparse.Namespace, prefix: str) -> dict[str, object]:
 def _tell(result: AugmentResult, reporter: Reporter) -> None:
     """Without and with silver pairs as a table on stdout; words to stderr."""
     silver = result.silver
+    (reporter.say if result.choice.delivered == "augmented" else reporter.warn)(f"augment: {result.choice}")
     reporter.say(f"silver: {silver.rows:,} of {silver.candidates:,} candidate pairs, {silver.path}")
     for note in result.notes:
         reporter.say(f"note: {note}")
@@ -258,5 +255,5 @@ def _tell(result: AugmentResult, reporter: Reporter) -> None:
                      for one in scores]  # fmt: skip
     if len(rows) > 1:
         print(table(rows, right=(3, 4, 5, 6, 8)))
-    reporter.say(f"model: {result.folder / 'model'}")
     reporter.say(f"report: {result.folder / 'index.html'}")
+    reporter.say(f"model: {result.folder / 'model'}")

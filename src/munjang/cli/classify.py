@@ -150,12 +150,19 @@ def _train(args: argparse.Namespace, path: str, reporter: Reporter) -> None:
     )
     classifier.save(args.output)
     found = classifier.calibration
-    reporter.say(f"{len(texts):,} texts, {len(classifier.labels)} labels: {args.output}")
-    if found is not None:
+    compared = None if found is None else found.against_majority
+    if found is None or compared is None:
+        reporter.say("accuracy: not measured, too few rows per label to hold any out")
+    else:
+        if compared.at_chance:
+            reporter.warn(f"at chance: the labels cannot be told from these texts; held out: {compared}")
+        else:
+            reporter.say(f"held out: {compared}")
         reporter.say(
-            f"on {found.rows:,} rows held out: log loss {found.log_loss_after:.4f}, probabilities are off by"
-            f" {found.error_after:.3f} (before calibrating: {found.error_before:.3f})"
+            f"log loss {found.log_loss_after:.4f}, calibration error {found.error_after:.3f}"
+            f" (before calibration {found.error_before:.3f})"
         )
+    reporter.say(f"classifier of {len(texts):,} texts, {len(classifier.labels)} labels: {args.output}")
 
 
 def _classifier(args: argparse.Namespace, reporter: Reporter) -> Classifier:

@@ -245,7 +245,7 @@ def _weighted(args: argparse.Namespace, text: str, *, needed: bool) -> tuple[str
 
 def _tell(result: DistillResult, reporter: Reporter) -> None:
     """The scores as a table on stdout; words to stderr."""
-    reporter.say(f"distill: {result.training}")
+    (reporter.warn if result.training.unchanged else reporter.say)(f"distill: {result.training}")
     for note in result.notes:
         reporter.say(f"note: {note}")
     rows: list[tuple[str, ...]] = [
@@ -268,8 +268,8 @@ def _tell(result: DistillResult, reporter: Reporter) -> None:
         )
     if len(rows) > 1:
         print(table(rows, right=(3, 4, 6, 7, 8)))
-    reporter.say(f"model: {result.folder / 'model'}")
     reporter.say(f"report: {result.folder / 'index.html'}")
+    reporter.say(f"model: {result.folder / 'model'}")
 
 
 def _hundred(scores: Any) -> str:

@@ -90,4 +90,3 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         found.html(output, title=title, theme=args.theme)
     else:
         found.png(output, title=title, dark=args.theme == "dark")
-    reporter.say(f"written: {output}")

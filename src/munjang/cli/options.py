@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
 
 
+MODEL_HELP = f"bundled name, folder or hub id (default: that of MUNJANG_MODEL, else {bundled.BI_ENCODER})"
+
+
 def add_model(parser: argparse.ArgumentParser, *, variable: str = "MUNJANG_MODEL") -> None:
     """--model and how to load it; without it what the variable names, else the bundled model."""
     group = parser.add_argument_group("model")
@@ -123,6 +126,11 @@ def named_or_bundled(given: str | None, *, variable: str, own: str, reporter: Re
     why = "" if given else f" (from {variable})" if named else " (bundled)"
     reporter.say(f"model: {name}{why}")
     return model_name(name)
+
+
+def trained_model(args: argparse.Namespace, reporter: Reporter) -> str:
+    """The model to train: that of --model, of MUNJANG_MODEL, or the bundled bi-encoder."""
+    return named_or_bundled(args.model, variable="MUNJANG_MODEL", own=bundled.BI_ENCODER, reporter=reporter)
 
 
 def load_model(args: argparse.Namespace, reporter: Reporter) -> BiEncoder:

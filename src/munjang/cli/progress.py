@@ -25,12 +25,18 @@ class Reporter:
         self._clock = clock
         self._terminal = stream.isatty()
         self._drawn = 0  # characters of the line that stands there now
+        self._last = ""  # line that was written
         self._shown = clock()  # when `show` last wrote
 
     def say(self, line: str) -> None:
         """Write a line that is good to know."""
         if not self._quiet:
             self._write(line)
+
+    def written(self, path: str) -> None:
+        """Name the file or folder that a command wrote, unless its last line did."""
+        if path not in self._last:
+            self.say(f"written: {path}")
 
     def warn(self, line: str) -> None:
         """Write a line that must be known."""
@@ -81,6 +87,7 @@ class Reporter:
             self._draw("")
             self._stream.write("\r")
         self._drawn = 0
+        self._last = line
         self._stream.write(line + "\n")
         self._stream.flush()
 

@@ -7,27 +7,30 @@ import csv
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from munjang import bundled
 from munjang.cli.options import add_model, add_reading, named_or_bundled, positive, sources
 from munjang.cli.progress import Reporter
+from munjang.cli.sets import columns_of
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
+from munjang.cli.tables import plain, shorten, table
 from munjang.data import TextSource
 from munjang.errors import DataError
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder, Predicted, Ranked
+    from munjang.data.kinds import Kind
 
 _SUFFIXES = (".csv", ".jsonl")
 _EXAMPLES = """\
 examples:
-  munjang score pairs.tsv                                    columns a and b; one score per line
-  munjang score nli.jsonl --columns premise hypothesis --output labelled.csv
+  munjang score pairs.tsv                                    a line per pair: score, text, text
+  munjang score nli.jsonl --columns a=premise,b=hypothesis --output labelled.csv
   cut -f 6,7 sts.tsv | munjang score - --format tsv --no-header
   munjang score --query "환불은 어떻게 하나요?" --documents faq.txt --top 5
 
@@ -49,9 +52,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     parser.add_argument("pairs", nargs="?", metavar="PAIRS", help="csv, tsv, jsonl, json or parquet; - is stdin")
     parser.add_argument(
         "--columns",
-        nargs=2,
-        metavar=("A", "B"),
-        help="columns of the two texts (default: a and b; with --no-header the first two)",
+        metavar="ROLE=NAME,...",
+        help="columns of the two texts, where they have unusual names: a=문장1,b=문장2 (--no-header: the first two)",
     )
     parser.add_argument("--query", metavar="TEXT", help="rank documents for this text")
     parser.add_argument("--documents", metavar="FILE", help="the documents: a file of texts; - is stdin")
@@ -75,11 +77,17 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         ranked = model.rank(args.query, documents, args.top, progress=reporter.progress(len(documents)))
         _write_ranking(args.output, ranked)
         return
-    source = _pair_source(args)
-    total = None if source.is_pipe else source.survey().rows  # an error shows before any work is done
+    source, given = _pair_source(args)
+    pairs = _pairs(source, given, reporter)
+    total = None
+    if not source.is_pipe:  # an error shows before any work is done
+        total = sum(1 for _ in pairs)
+        pairs = _pairs(source, given)
+    else:
+        pairs = chain(list(islice(pairs, 1)), pairs)
     model = _load(args, reporter)
     waiting: deque[tuple[str, str]] = deque()
-    windows = model.predict_stream(_pairs(source, waiting), raw=args.raw, progress=reporter.progress(total))
+    windows = model.predict_stream(_noted(pairs, waiting), raw=args.raw, progress=reporter.progress(total))
     _write_scores(args.output, model.labels, _scored(windows, waiting, reporter))
 
 
@@ -90,7 +98,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     if ranking and (args.columns or args.raw):
         args.usage_error("--columns and --raw go with PAIRS; documents take --column")
     if not ranking and (args.top is not None or args.column is not None):
-        args.usage_error("--top and --column go with --query; pairs take --columns A B")
+        args.usage_error("--top and --column go with --query; pairs take --columns a=NAME,b=NAME")
     if args.truncate_dim is not None:
         args.usage_error("--truncate-dim is for vectors: a cross-encoder makes none")
     if args.output is None:
@@ -118,22 +126,67 @@ def _load(args: argparse.Namespace, reporter: Reporter) -> CrossEncoder:
     return model
 
 
-def _pair_source(args: argparse.Namespace) -> TextSource:
-    first, second = args.columns or (("0", "1") if args.no_header else ("a", "b"))
-    args.column = first
-    (source,) = sources(args, [args.pairs], keep=[second])
-    return source
+def _pair_source(args: argparse.Namespace) -> tuple[TextSource, Mapping[str, str] | None]:
+    """The file, and which of its columns were named; columns that are all numbers mean that there is no header."""
+    given = columns_of(args, args.columns, "--columns")
+    if given is None and args.no_header:
+        given = {"a": "0", "b": "1"}
+    args.no_header |= given is not None and all(name.isdecimal() for name in given.values())
+    (source,) = sources(args, [args.pairs])
+    return source, given
 
 
-def _pairs(source: TextSource, waiting: deque[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _pairs(
+    source: TextSource, given: Mapping[str, str] | None, reporter: Reporter | None = None
+) -> Iterator[tuple[str, str]]:
+    """The pairs of a file; which columns were guessed is said once."""
+    from munjang.data.building import Broken
+    from munjang.data.tabular import file_records
+
+    records = file_records(source)
+    first, second = _places(records.names, given, source.name, reporter)
+    for number, cells in records.rows:
+        where = f"{source.name}, {records.unit} {number}"
+        if isinstance(cells, Broken):
+            raise DataError(f"{where}: {cells.reason}; expected {len(records.names)}: {', '.join(records.names[:10])}")
+        texts = []
+        for place in (first, second):
+            text = cells[place]
+            if not isinstance(text, str):
+                raise DataError(f"{where}: {records.names[place]!r} must be a text, got {type(text).__name__}")
+            texts.append(text)
+        yield texts[0], texts[1]
+
+
+def _places(
+    names: Sequence[str], given: Mapping[str, str] | None, where: str, reporter: Reporter | None
+) -> tuple[int, int]:
+    """The columns of the two texts: as named, or guessed as `munjang train` does for each kind of pairs in turn."""
+    from munjang.data.kinds import TARGET_ROLES, TEXT_ROLES, choose_columns
+
+    kinds: tuple[Kind, ...] = ("scored", "pairs", "ranked")
+    named = next((kind for kind in kinds if set(given or ()) & set(TEXT_ROLES[kind])), None)
+    failure: DataError | None = None
+    for kind in kinds if named is None else (named,):
+        target = {TARGET_ROLES[kind]: 0}  # not read: there need be none
+        try:
+            chosen = choose_columns(names, kind, {**(given or {}), **target}, where)
+        except DataError as error:
+            failure = failure or error
+            continue
+        if reporter is not None and chosen.note:
+            reporter.say(f"{where}: {chosen.note[0]}")
+        first, second = (chosen.texts[role] for role in TEXT_ROLES[kind])
+        return first, second
+    assert failure is not None
+    raise failure
+
+
+def _noted(pairs: Iterator[tuple[str, str]], waiting: deque[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """The pairs, each also put into `waiting` until its score is there."""
-    (second,) = source.keep
-    for number, row in enumerate(source.rows()):
-        other = row.columns[second]
-        if not isinstance(other, str):
-            raise DataError(f"{source.name}, row {number}: {second!r} must be a text, got {type(other).__name__}")
-        waiting.append((row.text, other))
-        yield row.text, other
+    for pair in pairs:
+        waiting.append(pair)
+        yield pair
 
 
 def _scored(
@@ -165,11 +218,12 @@ Writer = Callable[[str, str, list[float]], None]
 
 
 def _line_writer(file: TextIO, labels: tuple[str, ...]) -> Writer:
-    """One score per line; of several labels the likeliest and its score."""
+    """A line per pair: its score (of several labels the likeliest with its score) and both texts, between tabs."""
 
     def write(a: str, b: str, values: list[float]) -> None:
         best = values.index(max(values))
-        file.write(f"{values[0]:.6g}\n" if len(labels) == 1 else f"{labels[best]}\t{values[best]:.6g}\n")
+        said = f"{values[0]:.6g}" if len(labels) == 1 else f"{labels[best]}\t{values[best]:.6g}"
+        file.write(f"{said}\t{plain(a)}\t{plain(b)}\n")
 
     return write
 

@@ -76,11 +76,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run_serve(args: argparse.Namespace, reporter: Reporter) -> None:
     """Check everything that can be checked, then serve."""
     settings = settings_of(args, reporter)
-    from munjang.serve.running import run
+    from munjang.serve.running import machine_urls, run
 
     def ready(address: str) -> None:
         what = "the page" if settings.page else "requests"
         reporter.say(f"{address}  ({what}; {address}/docs lists every request; Ctrl-C ends)")
+        for url in machine_urls(settings.host, address):
+            reporter.say(f"{url}  (from other machines)")
 
     run(settings, on_ready=ready)
 

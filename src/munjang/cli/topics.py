@@ -86,7 +86,6 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     _show(found, timeline, tree=args.tree)
     if args.output is not None:
         _write(args, found, texts, timeline)
-        reporter.say(f"written: {args.output}")
 
 
 def _check_usage(args: argparse.Namespace) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from munjang.cli.options import model_name, positive
+from munjang.cli.options import MODEL_HELP, positive, trained_model
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import listed, set_options
 from munjang.cli.settings import SETTINGS, Setting
 from munjang.cli.tables import shorten, table
 from munjang.cli.train_words import CHAIN, COLUMNS, EXAMPLES, HELP, ROWS
-from munjang.errors import InputError
 from munjang.recipes.defaults import DEFAULTS, OBJECTIVES, RECIPE_NAMES, SIZES, RecipeName, shown
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def _add_data(parser: argparse.ArgumentParser, *, chained: bool, columns: str) -
 
 def _add_choices(parser: argparse.ArgumentParser, name: RecipeName | None) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="M", help="folder or hub id (default: environment variable MUNJANG_MODEL)")
+    group.add_argument("--model", metavar="M", help=MODEL_HELP)
     group.add_argument("--device", help="cpu, cuda, cuda:1... (default: the GPU where there is one)")
     group.add_argument("--max-length", type=positive, metavar="N", help="cut texts to so many tokens (the model's own)")
     if name is None:
@@ -147,7 +146,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     changes = {one.field: getattr(args, one.field) for one in SETTINGS if getattr(args, one.field) is not None}
     options = _options(args, changes, args.objective)
     call = getattr(recipes, args.recipe)
-    result = call(_model(args), args.train, args.dev, args.test, options=options)
+    result = call(trained_model(args, reporter), args.train, args.dev, args.test, options=options)
     _tell([result], Path(args.output), reporter)
 
 
@@ -175,7 +174,7 @@ def run_chain(args: argparse.Namespace, reporter: Reporter) -> None:
             args, changes, _value_for(args.objective, own), folder=False, bi=not name.startswith("cross_")
         )
         stages.append(Stage(name, sets["train"], sets["dev"], sets["test"], options))
-    result = chain(_model(args), stages, folder=args.output)
+    result = chain(trained_model(args, reporter), stages, folder=args.output)
     _tell(result.stages, Path(args.output), reporter)
 
 
@@ -188,13 +187,6 @@ def run_config(args: argparse.Namespace, reporter: Reporter) -> None:
     config = Path(args.config)
     folder = Path(args.output) if args.output else config if config.is_dir() else config.parent
     _tell(repeat(config, folder=folder, progress=not args.quiet and _speaks()), folder, reporter)
-
-
-def _model(args: argparse.Namespace) -> str:
-    name = args.model or os.environ.get("MUNJANG_MODEL")
-    if not name:
-        raise InputError("which model is to be trained? Give --model M, or the environment variable MUNJANG_MODEL")
-    return model_name(str(name))
 
 
 def _options(
@@ -296,9 +288,11 @@ def _tell(results: Sequence[RecipeResult], folder: Path, reporter: Reporter) -> 
     header = ("recipe", "set", "part", "metric", "before", "after x 100", "95 % interval", "rows")
     rows: list[tuple[str, ...]] = [header]
     for result in results:
+        (reporter.warn if result.failed else reporter.say)(result.headline)
         reporter.say(f"{result.recipe.replace('_', '-')}: {result.training}")
         for note in result.notes:
-            reporter.say(f"note: {note}")
+            if note != result.headline:
+                reporter.say(f"note: {note}")
         rows += [
             (result.recipe.replace("_", "-"), *_score_cells(part, one, old))
             for part, compared in (
@@ -312,9 +306,9 @@ def _tell(results: Sequence[RecipeResult], folder: Path, reporter: Reporter) -> 
     if len(rows) > 1:
         print(table(rows, right=(4, 5, 7)))
     last = results[-1].folder or folder
-    reporter.say(f"model: {last / 'model'}")
     page = folder / "index.html" if (folder / "index.html").is_file() else folder / "report.html"
     reporter.say(f"report: {page}")
+    reporter.say(f"model: {last / 'model'}")
 
 
 def _score_cells(part: str, one: Scores, before: Scores | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.recipes.models import dtype_of
 from munjang.recipes.options import Model
-from munjang.training.lora import LoraSettings, apply_lora, merge_lora, merged_copy
+from munjang.training.lora import LoraSettings, apply_lora, has_lora, merge_lora, merged_copy
 from munjang.types import SavedName
 
 
@@ -50,5 +50,6 @@ def adapted(model: Model, lora: LoraSettings | None) -> Iterator[Model]:
         learner.threads = model.threads
         yield learner
     finally:
-        merge_lora(model.parts.body)
+        if has_lora(model.parts.body):  # a finished run is taken over merged
+            merge_lora(model.parts.body)
         model.refresh()

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from munjang.durable import disk_errors, write_whole
-from munjang.evaluation import Evaluator, LabelEvaluator, Scores, evaluate
+from munjang.evaluation import Evaluator, Scores, evaluate
 from munjang.recipes.options import Before, Model, RecipeOptions
 from munjang.recipes.sets import Sets
 from munjang.recipes.tasks import Work
 from munjang.recipes.telling import say
 from munjang.training import TrainingSettings
 from munjang.training.run import data_hash, describe_run, identity_of
+from munjang.training.state import measurable
 
 NAME = "before.json"
 _SAFE = "nothing was trained yet"
@@ -42,7 +43,7 @@ def measure_before(
     key = [f"{model.fingerprint}", *(f"{one.name} {data_hash(one)}" for one in sets.evaluation)]
     if folder is not None and (known := _read(folder / NAME, key)) is not None:
         return known
-    if any(_able(one) for one in (*dev, *test)):
+    if any(measurable(one) for one in (*dev, *test)):
         say(options.progress, "measuring the untrained model")
     found = Before(_scores(model, dev), _scores(model, test))
     for one in (*found.dev, *found.test):
@@ -57,13 +58,8 @@ def measure_before(
 
 def _scores(model: Model, chosen: Sequence[Evaluator]) -> tuple[Scores | None, ...]:
     """In order; None where an evaluator needs what is yet to be trained."""
-    found = iter(evaluate(model, [one for one in chosen if _able(one)]))
-    return tuple(next(found) if _able(one) else None for one in chosen)
-
-
-def _able(evaluator: Evaluator) -> bool:
-    """Whether an evaluator can measure before the training."""
-    return not (isinstance(evaluator, LabelEvaluator) and evaluator.classifier is not None)
+    found = iter(evaluate(model, [one for one in chosen if measurable(one)]))
+    return tuple(next(found) if measurable(one) else None for one in chosen)
 
 
 def _belongs_to_another(

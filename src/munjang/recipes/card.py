@@ -38,6 +38,8 @@ def card_text(folder: Path, model: Model, record: Mapping[str, Any]) -> str:
             "",
             "## Measured",
             "",
+            f"{plain_cell(record['headline'])}.",
+            "",
             *_scores(record),
             "",
             "## Training",

@@ -13,6 +13,7 @@ from munjang.data import Examples, Kind, Leakage
 from munjang.data.files import Format
 from munjang.errors import InputError
 from munjang.evaluation import Scores
+from munjang.evaluation.metrics import AgainstMajority
 from munjang.inputs import Progress
 from munjang.recipes.defaults import RecipeName
 from munjang.training import TrainingResult, TrainingSettings
@@ -126,9 +127,42 @@ class RecipeResult:
     notes: tuple[str, ...] = ()  # what a reader must know
     before: Before = Before()  # the same sets, measured before training
     truncated: tuple[Scores, ...] = ()  # of Matryoshka models: the test (or development) sets by the first values alone
+    labelled: AgainstMajority | None = None  # where labels were learned: test, else development, else training rows
+
+    @property
+    def failed(self) -> str:
+        """Why this model should not replace the one that was given; empty where nothing speaks against it."""
+        best = self.training.best
+        if self.training.unchanged and best is not None:
+            return (
+                f"nothing beat the model as given ({best.metric} {100 * best.value:.2f}), so it is delivered unchanged"
+            )
+        if self.labelled is not None and self.labelled.at_chance:
+            return f"the model is at chance: {self.labelled}"
+        worse = [pair for pair in self._judged() if pair[0].value < pair[1].value]
+        if worse:
+            return f"the model is worse than before training on {_changes(worse)}"
+        return ""
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one line, beside the model as given."""
+        told = self.failed or _changes(self._judged()) or self._uncompared()
+        if self.labelled is not None and not self.failed:
+            told += f" ({self.labelled})"
+        return f"{self.recipe.replace('_', '-')}: {told}"
+
+    def _uncompared(self) -> str:
+        measured = [f"{one.name}: {one.main} {100 * one.value:.2f}" for one in self.scores or self.dev]
+        return ", ".join([*measured, "not compared with the model as given"])
+
+    def _judged(self) -> list[tuple[Scores, Scores]]:
+        """Scores after and before: of the test sets, or else of the development sets."""
+        pairs = self.compared("test") or self.compared("dev")
+        return [(after, before) for after, before in pairs if before is not None]
 
     def __str__(self) -> str:
-        lines = [f"{self.recipe}: {self.training}"]
+        lines = [self.headline, f"{self.recipe}: {self.training}"]
         lines += [f"dev (chose the model) {score}{_was(old)}" for score, old in self.compared("dev")]
         lines += [f"test {score}{_was(old)}" for score, old in self.compared("test")]
         return "\n".join(lines)
@@ -137,6 +171,12 @@ class RecipeResult:
         """Every score of the trained model with that of the untrained one, where there is one."""
         after, before = (self.dev, self.before.dev) if part == "dev" else (self.scores, self.before.test)
         return list(zip(after, before if len(before) == len(after) else (None,) * len(after), strict=True))
+
+
+def _changes(pairs: Sequence[tuple[Scores, Scores]]) -> str:
+    return ", ".join(
+        f"{after.name}: {after.main} {100 * before.value:.2f} -> {100 * after.value:.2f}" for after, before in pairs
+    )
 
 
 def _was(before: Scores | None) -> str:

@@ -15,6 +15,7 @@ from munjang.data import Examples
 from munjang.data.overlaps import Overlap, SetLeakage
 from munjang.durable import disk_errors, write_whole
 from munjang.evaluation import Mistake, Scores
+from munjang.evaluation.metrics import AgainstMajority
 from munjang.recipes.card import write_card
 from munjang.recipes.options import Model, RecipeResult
 from munjang.recipes.report import write_report
@@ -34,6 +35,7 @@ class Measured:
     dev: tuple[Scores, ...] = ()
     test: tuple[Scores, ...] = ()
     truncated: tuple[Scores, ...] = ()  # with the first values of the vectors only
+    labelled: AgainstMajority | None = None  # how well labels are told
     mistakes_of: str = ""  # the set that the mistakes are from
     mistakes: tuple[Mistake, ...] = ()
 
@@ -43,6 +45,7 @@ def write_record(folder: Path, result: RecipeResult, sets: Sets, tasks: Sequence
     content = {
         "format": _FORMAT,
         "recipe": result.recipe,
+        "headline": result.headline,
         "dev": [score.to_dict() for score in measured.dev],
         "test": [score.to_dict() for score in measured.test],
         "truncated": [score.to_dict() for score in measured.truncated],

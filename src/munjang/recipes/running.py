@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
 from munjang.evaluation import Evaluator, Mistake, Scores, evaluate, largest_errors
+from munjang.evaluation.metrics import AgainstMajority
 from munjang.recipes import config
 from munjang.recipes.adapters import adapted
 from munjang.recipes.before import measure_before
@@ -32,6 +35,7 @@ from munjang.training.processes import Processes
 
 _BOOTSTRAP = 1000  # draws for the intervals of test scores
 _MISTAKES = 20  # rows shown in the report
+_SEEN = 1000  # training rows that stand in where no labelled rows were held out
 OPTIMISTIC = (
     "There is no test set: the development score chose the model, so it is optimistic. Measure on data that had no "
     "part in the choice before you report a number."
@@ -96,7 +100,10 @@ def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = (
             before = measure_before(
                 learner, sets, work=work, settings=settings, chosen=(dev, plain_test), options=options
             )
-        training = train(learner, work.tasks, settings, folder=folder, evaluators=dev, progress=options.progress)
+        start = before.dev if options.before else ()
+        training = train(
+            learner, work.tasks, settings, folder=folder, evaluators=dev, start=start, progress=options.progress
+        )
     notes = (*ready.notes, *refused_notes(sets), *_notes(sets), *_cut(training, trained.max_length))
     if not first:
         return RecipeResult(recipe, trained, training, (), (), sets.leakage, folder, notes)
@@ -104,7 +111,9 @@ def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = (
         say(options.progress, "measuring the trained model")
     measured = _measure(recipe, trained, sets, work, (dev, test), options)
     result = RecipeResult(recipe, trained, training, measured.test, measured.dev, sets.leakage, folder, notes, before)
-    result = replace(result, notes=(*_worse(result), *notes), truncated=measured.truncated)
+    result = replace(result, truncated=measured.truncated, labelled=measured.labelled)
+    failed = (result.headline,) if result.failed else ()
+    result = replace(result, notes=(*failed, *_worse(result), *notes))
     if folder is not None:
         write_record(folder, result, sets, work.tasks, measured)
     return result
@@ -151,6 +160,8 @@ def _notes(sets: Sets) -> tuple[str, ...]:
 
 def _worse(result: RecipeResult) -> list[str]:
     """Sets on which training did harm, or nothing."""
+    if result.training.unchanged:
+        return []
     return [
         f"{after.name}: {after.main} was {100 * before.value:.2f} before training and is {100 * after.value:.2f} now. "
         "Training did not help here: look at the loss curve, the data and the learning rate."
@@ -195,9 +206,33 @@ def _measure(
         dev=tuple(found[0]),
         test=tuple(found[1]),
         truncated=tuple(truncated),
+        labelled=_against_majority(recipe, model, sets, work, found),
         mistakes_of="" if shown is None else shown.name,
         mistakes=tuple(mistakes),
     )
+
+
+def _against_majority(
+    recipe: RecipeName, model: Model, sets: Sets, work: Work, found: tuple[Sequence[Scores], Sequence[Scores]]
+) -> AgainstMajority | None:
+    """How well labels are told: of the first labelled test set, development set, or else of some training rows."""
+    if not work.labels:
+        return None
+    for chosen, scores in ((sets.test, found[1]), (sets.dev, found[0])):
+        for examples, score in zip(chosen, scores, strict=True):
+            if examples.kind == "labelled":
+                return _compared(examples, score)
+    examples = work.tasks[0].examples
+    if len(examples) > _SEEN:
+        examples = examples.take(np.sort(np.random.default_rng(0).choice(len(examples), _SEEN, replace=False)))
+    (score,) = evaluate(model, evaluators(recipe, [examples], work))
+    return _compared(examples, score)
+
+
+def _compared(examples: Examples, score: Scores) -> AgainstMajority:
+    assert examples.targets is not None
+    _, counts = np.unique(examples.targets, return_counts=True)
+    return AgainstMajority(len(examples), score.values["accuracy"], float(counts.max() / len(examples)))
 
 
 def _truncated_vectors(model: Model, chosen: Sequence[Evaluator], sizes: Sequence[int]) -> list[Scores]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -56,7 +57,7 @@ def run(settings: ServeSettings, *, on_ready: Callable[[str], None] | None = Non
 
     app.state.on_failure = failed
     app.state.on_ready = None if on_ready is None else lambda: on_ready(address)
-    _log.info("listening at %s", address)
+    _log.info("listening at %s", ", ".join([address, *machine_urls(settings.host, address)]))
     with contextlib.closing(listening), _signals(server):
         server.run(sockets=[listening])
     if failures:
@@ -103,6 +104,28 @@ def bind(host: str, port: int) -> socket.socket:
             "free one)"
         ) from error
     return listening
+
+
+def machine_urls(host: str, address: str) -> list[str]:
+    """The URLs that other machines can open, where a service listens at all addresses of this one.
+
+    Args:
+        host: what the service listens at
+        address: its URL on this machine, with the port
+    """
+    family = {"0.0.0.0": socket.AF_INET, "::": socket.AF_INET6}.get(host.strip("[]"))
+    if family is None:
+        return []
+    found: list[str] = []
+    with contextlib.suppress(OSError):  # the name of the machine may have no address
+        found += [str(one[4][0]) for one in socket.getaddrinfo(socket.gethostname(), None, family)]
+    # The address that packets to elsewhere leave from; connecting a UDP socket sends none.
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1" if family == socket.AF_INET else "2001:db8::1", 9))
+        found.append(str(probe.getsockname()[0]))
+    port = address.rpartition(":")[2]
+    others = [one for one in dict.fromkeys(found) if not ipaddress.ip_address(one.partition("%")[0]).is_loopback]
+    return [f"http://[{one}]:{port}" if ":" in one else f"http://{one}:{port}" for one in others]
 
 
 def address_of(listening: socket.socket) -> str:

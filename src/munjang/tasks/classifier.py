@@ -36,6 +36,7 @@ from munjang.tasks.classifier_fitting import (
     judge,
     scaling_of_cosines,
     splits,
+    told_right,
 )
 from munjang.tasks.classifier_heads import Head, PrototypeHead, unit
 from munjang.tasks.classifier_labels import Labels, Targets, checked_texts, targets_for_fitting, targets_of
@@ -213,10 +214,10 @@ class Classifier:
         if self.multilabel and isinstance(self.head, PrototypeHead):
             return replace(self, scaling=scaling_of_cosines(scores, targets))
         scaling = Scaling(fit_scale(scores, targets, np.ones(targets.values.shape, np.float32)), self.scaling.shift)
-        before, after = (
-            judge(one.probabilities(scores, multilabel=self.multilabel), targets) for one in (self.scaling, scaling)
-        )
-        told = Calibration(len(targets), before[0], after[0], before[1], after[1])
+        probabilities = [one.probabilities(scores, multilabel=self.multilabel) for one in (self.scaling, scaling)]
+        before, after = (judge(one, targets) for one in probabilities)
+        right, majority = told_right(probabilities[1], targets)
+        told = Calibration(len(targets), before[0], after[0], before[1], after[1], right, majority)
         return replace(self, scaling=replace(scaling, calibration=told))
 
     def save(self, folder: str | Path) -> None:

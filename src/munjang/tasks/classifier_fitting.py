@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from munjang.errors import InputError, MunjangWarning
+from munjang.evaluation.metrics import AgainstMajority
 from munjang.evaluation.probe import fold_of
 from munjang.nn.calibration import expected_calibration_error, fit_platt, sigmoid, softmax
 from munjang.tasks.classifier_heads import (
@@ -68,6 +69,15 @@ class Calibration:
     log_loss_after: float
     error_before: float  # expected calibration error: |probability - frequency|, in ten bins
     error_after: float
+    accuracy: float | None = None  # of several labels: of whole sets; None: of a classifier of 0.1.0
+    majority: float | None = None  # the accuracy of always giving the most frequent label (or set of labels)
+
+    @property
+    def against_majority(self) -> AgainstMajority | None:
+        """The accuracy on the rows held out beside that of the most frequent label."""
+        if self.accuracy is None or self.majority is None:
+            return None
+        return AgainstMajority(self.rows, self.accuracy, self.majority)
 
 
 @dataclass(frozen=True)
@@ -225,7 +235,19 @@ def _compare(
     (loss_before, error_before), (loss_after, error_after) = (
         judge(scaling.probabilities(scores, multilabel=targets.multilabel), targets, weights) for scaling in scalings
     )
-    return Calibration(len(targets), loss_before, loss_after, error_before, error_after)
+    right, majority = told_right(scalings[1].probabilities(scores, multilabel=targets.multilabel), targets)
+    return Calibration(len(targets), loss_before, loss_after, error_before, error_after, right, majority)
+
+
+def told_right(probabilities: Array, targets: Targets) -> tuple[float, float]:
+    """The accuracy, and that of always giving the most frequent label; of several labels, of whole sets."""
+    if targets.multilabel:
+        _, counts = np.unique(targets.values, axis=0, return_counts=True)
+        right = ((probabilities >= 0.5) == targets.values).all(axis=1)
+    else:
+        counts = targets.counts
+        right = probabilities.argmax(axis=1) == targets.values
+    return float(right.mean()), float(counts.max() / len(targets))
 
 
 def judge(probabilities: Array, targets: Targets, weights: Array | None = None) -> tuple[float, float]:

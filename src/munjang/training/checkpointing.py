@@ -1,13 +1,17 @@
-"""A run's state on disk: weights, optimiser, averages, position. Whole or not there; no pickle.
+"""A run's state on disk: weights, optimiser, averages, position; and what a finished run leaves. No pickle.
 
 `checkpoints/step-00000120/` holds `state.safetensors` and `state.json`. It is written aside, forced to the disk and
 renamed, and only then are older ones removed: whenever the process is killed, the last whole checkpoint is there. The
 random state needs no place: everything random follows from the seed and the step (`stepping.py`, `batching.py`). Nor
 does the number of processes: a run may go on with more of them or fewer.
+
+A finished run needs no checkpoint: `model/`, `objectives.safetensors` (where objectives have weights of their own) and
+`result.json`, which is written last and holds a hash of the saved weights.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -19,11 +23,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from munjang import checkpoint
 from munjang.durable import disk_errors, sync_folder, write_whole
 from munjang.errors import ResumeError
 from munjang.training.processes import Processes
 
 _PREFIX = "step-"
+_RESULT, _OBJECTIVES = "result.json", "objectives.safetensors"
+_PIECE = 1 << 20  # bytes hashed at a time
 
 
 def write_checkpoint(
@@ -78,3 +85,70 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ResumeError(
             f"the checkpoint {path} cannot be read ({error}); remove it to resume from the one before"
         ) from error
+
+
+# --- finished runs ---------------------------------------------------------------------------------------------------
+
+
+def write_finished(folder: Path, objectives: Mapping[str, Tensor], result: Mapping[str, object]) -> None:
+    """Mark a run as finished, after its model was saved to folder/model.
+
+    Args:
+        folder: the run folder
+        objectives: the weights of the objectives, by name
+        result: the `TrainingResult` as JSON takes it
+    """
+    if objectives:
+        write_whole(folder / _OBJECTIVES, save({name: one.detach().cpu() for name, one in objectives.items()}))
+    text = json.dumps({**result, "weights": _hash_weights(folder / "model")}, ensure_ascii=False, indent=2, default=str)
+    write_whole(folder / _RESULT, (text + "\n").encode())
+
+
+def last_finished(
+    folder: Path, processes: Processes, *, cross: bool
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Return what `read_finished` gives the first process, which sends it to the others."""
+    said = processes.all_say(int((folder / _RESULT).is_file()))
+    if max(said) > said[0]:
+        raise ResumeError(
+            f"process {said.index(1)} finds a finished run in {folder}, process 0 none: processes may start on other "
+            "machines than before, so the run folder must lie where all of them see it"
+        )
+    return processes.tell_state(read_finished(folder, cross=cross) if processes.first else None)
+
+
+def read_finished(folder: Path, *, cross: bool) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Return weights and result of a finished run; None where it is not finished, or its model was removed.
+
+    Raises:
+        ResumeError: the model in the folder is not the one that the run saved
+    """
+    try:
+        result = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
+        known = str(result.pop("weights"))  # a run of 0.1.0 has none: its checkpoints are still there
+    except (OSError, ValueError, KeyError):
+        return None
+    if not (folder / "model").is_dir():
+        return None
+    if _hash_weights(folder / "model") != known:
+        raise ResumeError(
+            f"{folder / 'model'} is not the model that this run saved: its weights were changed; choose another run "
+            "folder, or move that model away to train it again"
+        )
+    parts = checkpoint.read_cross(folder / "model") if cross else checkpoint.read(folder / "model")
+    head = parts.head if isinstance(parts, checkpoint.CrossParts) else parts.heads
+    tensors = {f"body.{name}": tensor for name, tensor in parts.body.state_dict().items()}
+    tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
+    if (folder / _OBJECTIVES).is_file():
+        tensors |= load_file(folder / _OBJECTIVES)
+    return tensors, result
+
+
+def _hash_weights(folder: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(folder.rglob("*.safetensors")):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    return digest.hexdigest()

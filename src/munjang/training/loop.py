@@ -6,8 +6,8 @@ Enters: a model, data with objectives, settings, evaluators. Leaves: the model, 
 a run folder:
 
     config.json    what decided the run        log.jsonl     every step's loss, every evaluation
-    checkpoints/   the last whole states       model/        the trained model
-    result.json    what came out
+    checkpoints/   the last whole states, as long as the run is not finished
+    model/         the trained model           result.json   what came out; written last
 
 The same call on the same folder goes on where a killed or interrupted run stopped, and ends with the same weights as an
 unbroken one. Another call on it is an error.
@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,26 +29,31 @@ import torch
 from torch import Tensor
 
 from munjang import evaluation
+from munjang.checkpoint import CrossParts
 from munjang.cross_encoder import CrossEncoder
 from munjang.durable import OutputLock, disk_errors, write_whole
 from munjang.errors import TrainingError
 from munjang.evaluation import Evaluator, Scores
 from munjang.inputs import Progress
 from munjang.training import batching
-from munjang.training.checkpointing import last_checkpoint, write_checkpoint
+from munjang.training.checkpointing import last_checkpoint, last_finished, write_checkpoint, write_finished
 from munjang.training.graphs import StepGraphs
 from munjang.training.interrupts import Interrupts
 from munjang.training.log import RunLog, read_log
+from munjang.training.lora import has_lora, merge_lora
 from munjang.training.processes import Processes
 from munjang.training.run import Task, TrainingResult, check_config, check_tasks, describe_run, identity_of
 from munjang.training.sequences import Array
 from munjang.training.settings import TrainingSettings, rate_at
-from munjang.training.state import State, check_evaluators, chosen_metric
+from munjang.training.state import State, check_evaluators, chosen_metric, deciding, measurable
 from munjang.training.stepping import Stepper, default_budget, work_of
-from munjang.training.trainee import Model, Trainee
+from munjang.training.trainee import Model, Trainee, has_new_head, is_new_head
 from munjang.training.updates import Updates
+from munjang.types import Threshold
 
 _SILENCE = 2.0  # seconds at most without a word
+_KEPT = 2  # checkpoints of a run that is not finished
+_SAVING = 0.1  # share of the time at most that checkpoints by time take
 
 
 def train(
@@ -56,12 +63,17 @@ def train(
     *,
     folder: str | Path | None = None,
     evaluators: Sequence[Evaluator] = (),
+    start: Sequence[Scores | None] | None = None,
     progress: Progress = False,
 ) -> TrainingResult:
     """Train a model in place; the best state by `settings.metric` wins, where there are evaluators.
 
+    The model as given is one of these states (`TrainingResult.unchanged`), unless it cannot be measured: its head is
+    new, or the metric needs a classifier that the training makes.
+
     folder: keeps log, checkpoints and the trained model, and makes the run resumable; None keeps nothing. Ctrl-C
-    saves a checkpoint after the step at hand and raises KeyboardInterrupt; the same call goes on from there.
+    saves a checkpoint after the step at hand and raises KeyboardInterrupt; the same call goes on from there. start:
+    what the evaluators say of the model as given; None measures it, () leaves it out of the choice.
     """
     settings = settings or TrainingSettings()
     cross = isinstance(model, CrossEncoder)
@@ -76,7 +88,7 @@ def train(
                 path.mkdir(parents=True, exist_ok=True)
             stack.callback(OutputLock(path / ".lock", path).release)
         stack.enter_context(_at(model.device))
-        model.parts.thresholds = {}  # they belong to the weights that change now
+        thresholds, model.parts.thresholds = model.parts.thresholds, {}  # they belong to the weights that change now
         trainee = Trainee(model, settings.precision, settings.dropout)
         stack.callback(trainee.finish)  # whatever happens, the model computes again
         run = _Run(
@@ -85,6 +97,8 @@ def train(
             settings=settings,
             folder=path,
             evaluators=evaluators,
+            start=start,
+            thresholds=thresholds,
             processes=processes,
             progress=progress,
         )
@@ -104,12 +118,15 @@ class _Run:
         settings: TrainingSettings,
         folder: Path | None,
         evaluators: Sequence[Evaluator],
+        start: Sequence[Scores | None] | None,
+        thresholds: Mapping[str, Threshold],
         processes: Processes,
         progress: Progress,
     ) -> None:
         self.trainee, self.model, self.tasks = trainee, trainee.model, tasks
         self.settings, self.folder = settings, folder
         self.evaluators, self.processes = list(evaluators), processes
+        self.start, self.thresholds = start, thresholds
         self.description = describe_run(self.model, tasks, settings, evaluators=evaluators)
         self.identity = identity_of(self.description)
         for task in tasks:
@@ -139,6 +156,8 @@ class _Run:
         self.state = State()
         self.waiting: list[tuple[int, int, Tensor, Tensor, float, int]] = []  # steps whose losses nobody saw yet
         self.resumed_from: int | None = None
+        self.saved = time.perf_counter()  # when the last checkpoint was written, and how long to the next one
+        self.between = settings.save_seconds
 
     def _parameters(self) -> int:
         return sum(weight.numel() for _, weight in self.trainee.named_weights())
@@ -157,7 +176,9 @@ class _Run:
             seed=self.settings.seed,
         )
         state = self.state
-        began = time.perf_counter()
+        if state.step == 0:
+            self._measure_start()
+        self.saved = began = time.perf_counter()
         for number, rows in batching.skip(stream, state.step):
             if state.step >= self.steps or state.stopped:
                 break
@@ -166,7 +187,7 @@ class _Run:
             # A slow machine is heard from before so many steps are done.
             look |= self.processes.count == 1 and time.perf_counter() - began > _SILENCE
             due = self._evaluation_due()
-            save = self._saving_due(due)
+            save = self.settings.save_every is not None and state.step % self.settings.save_every == 0
             # Of several processes, all look after the same steps, whenever a signal reaches each.
             if look or due or save or (interrupts.asked and self.processes.count == 1):
                 self._look(time.perf_counter() - began)
@@ -174,9 +195,13 @@ class _Run:
                 asked = self.processes.any(interrupts.asked)
                 if due:
                     state.stopped = self._evaluate()
-                if save or state.stopped or asked:
+                over = state.stopped or state.step == self.steps
+                if self.settings.save_every is None:
+                    save = time.perf_counter() - self.saved >= self.between
+                # The model itself is saved next: the last state is written where checkpoints stay.
+                if self.settings.keep_checkpoints is not None if over else save or asked:
                     self._save()
-                if asked and not state.stopped and state.step < self.steps:
+                if asked and not over:
                     self._interrupted()
                 began = time.perf_counter()
         return self._finish()
@@ -200,12 +225,6 @@ class _Run:
     def _evaluation_due(self) -> bool:
         every = self.settings.evaluate_every or self.per_epoch
         return bool(self.evaluators) and (self.state.step % every == 0 or self.state.step == self.steps)
-
-    def _saving_due(self, evaluated: bool) -> bool:
-        if self.folder is None:
-            return False
-        every = self.settings.save_every or (None if self.evaluators else self.per_epoch)
-        return (evaluated if every is None else self.state.step % every == 0) or self.state.step == self.steps
 
     def _look(self, seconds: float) -> None:
         """Fetch the losses of the last steps, log them, and stop where one was not finite."""
@@ -276,7 +295,7 @@ class _Run:
         state = self.state
         value = 0.0
         if self.processes.first:
-            scores = self._scores()
+            scores = self._scores(self.evaluators)
             metric, value = chosen_metric(scores, self.settings.metric)
             record: dict[str, object] = {
                 "step": state.step,
@@ -293,12 +312,31 @@ class _Run:
         state.judge(metric, value, self.updates.average or self.updates.named)
         return self.settings.patience is not None and state.worse >= self.settings.patience
 
-    def _scores(self) -> list[Scores]:
+    def _measure_start(self) -> None:
+        """Make the model as given a candidate for the best state, where it can be measured."""
+        if not self.evaluators or has_new_head(self.model):
+            return
+        evaluator = deciding(self.evaluators, self.settings.metric)
+        if not measurable(evaluator):
+            return
+        metric, value, known = self.settings.metric or f"{evaluator.name}/{evaluator.main}", 0.0, False
+        if self.processes.first:
+            given = self._scores([evaluator]) if self.start is None else self.start
+            scores = [one for one in given if one is not None and one.name == evaluator.name]
+            if scores:
+                (metric, value), known = chosen_metric(scores, self.settings.metric), True
+                if self.start is None:  # else whoever measured it has said it
+                    self.log.say(f"before training: {metric} {value:.4f}")
+        value, told = self.processes.tell(value, float(known))
+        if told:
+            self.state.judge(metric, value, self.updates.average or self.updates.named)
+
+    def _scores(self, evaluators: Sequence[Evaluator]) -> list[Scores]:
         self.trainee.train(False)
         self.updates.swap_average()
         try:
             self.model.refresh()
-            return evaluation.evaluate(self.model, self.evaluators)
+            return evaluation.evaluate(self.model, evaluators)
         finally:
             self.updates.swap_average()
             self.trainee.train()
@@ -306,7 +344,7 @@ class _Run:
     def _save(self) -> None:
         if self.folder is None or not self.processes.first:
             return
-        state = self.state
+        state, began = self.state, time.perf_counter()
         budget = {"budget": self.stepper.budget, "budget_asked": self.settings.token_budget}
         facts = {"identity": self.identity, **budget, **state.facts()}
         write_checkpoint(
@@ -314,8 +352,10 @@ class _Run:
             state.step,
             [*self.updates.state(), *state.tensors()],
             facts,
-            keep=self.settings.keep_checkpoints,
+            keep=self.settings.keep_checkpoints or _KEPT,
         )
+        self.saved = time.perf_counter()
+        self.between = max(self.settings.save_seconds, (self.saved - began) / _SAVING)
 
     def _resume(self) -> TrainingResult | None:
         """Go on from the last checkpoint where there is one; the result where the run was finished already."""
@@ -324,6 +364,11 @@ class _Run:
             return None
         if self.processes.first:
             check_config(self.folder / "config.json", self.identity, self.description)
+        finished = last_finished(self.folder, self.processes, cross=isinstance(self.model, CrossEncoder))
+        if finished is not None:
+            return self._recall(*finished)
+        if self.processes.first:
+            (self.folder / "result.json").unlink(missing_ok=True)  # its model is gone
         found = last_checkpoint(self.folder / "checkpoints", self.processes)
         if found is None:
             self.log.cut_back(0)
@@ -348,6 +393,25 @@ class _Run:
         if state.step < self.steps:
             self.log.say(f"going on after step {state.step:,} of {self.steps:,}")
 
+    def _recall(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> TrainingResult:
+        """Take over the weights and the result of a finished run."""
+        parts = self.model.parts
+        if has_lora(parts.body):
+            merge_lora(parts.body)  # as the saved model is
+        head = parts.head if isinstance(parts, CrossParts) else parts.heads
+        for module, prefix in ((parts.body, "body."), (head, "head.")):
+            mine = {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
+            module.load_state_dict(mine)
+        with torch.no_grad():
+            for name, weight in self.updates.named.items():
+                if name.startswith("objective."):
+                    weight.copy_(tensors[name])
+        assert self.folder is not None
+        result = replace(TrainingResult.from_dict(facts, self.folder), resumed_from=facts["steps"])
+        self._leave(result)
+        self._tidy()
+        return result
+
     def _finish(self) -> TrainingResult:
         state = self.state
         source = state.best_weights or self.updates.average
@@ -370,15 +434,30 @@ class _Run:
             stopped_early=state.stopped,
             resumed_from=self.resumed_from,
             peak_memory=peak,
+            start=state.start,
         )
-        self.trainee.finish()
+        self._leave(result)
         if self.folder is not None and self.processes.first:
-            with disk_errors(self.folder, safe="the checkpoints are whole: make room and run the same command again"):
+            with disk_errors(self.folder, safe="make room and run the same command again: it resumes"):
                 self.model.save(self.folder / "model")
-                text = json.dumps(result.as_dict(), ensure_ascii=False, indent=2, default=str)
-                write_whole(self.folder / "result.json", (text + "\n").encode())
+                objectives = {name: one for name, one in self.updates.named.items() if name.startswith("objective.")}
+                write_finished(self.folder, objectives, result.as_dict())
+            self._tidy()
         self.processes.tell(0.0)  # the saved model is there for everybody
         return result
+
+    def _leave(self, result: TrainingResult) -> None:
+        """Make the model an ordinary one again."""
+        parts = self.model.parts
+        parts.notes[:] = [note for note in parts.notes if not is_new_head(note)]
+        if result.unchanged:
+            parts.thresholds = self.thresholds
+        self.trainee.finish()
+
+    def _tidy(self) -> None:
+        """Remove the checkpoints of a finished run, unless they were asked for."""
+        if self.folder is not None and self.processes.first and self.settings.keep_checkpoints is None:
+            shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from munjang.training.settings import TrainingSettings
 from munjang.training.trainee import Model
 
 # Settings that change how a run goes, but not where it ends.
-_IDLE = ("token_budget", "keep_checkpoints", "log_every", "save_every")
+_IDLE = ("token_budget", "keep_checkpoints", "log_every", "save_every", "save_seconds")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Best:
 
     metric: str
     value: float
-    step: int
+    step: int  # 0: the model as given
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,18 @@ class TrainingResult:
     stopped_early: bool = False
     resumed_from: int | None = None
     peak_memory: int = 0  # bytes on the GPU
+    start: float | None = None  # of the model as given, by the metric of `best`; None: not measured
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether no evaluation beat the model as given, which is then what the run delivers."""
+        return self.best is not None and self.best.step == 0
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any], folder: Path) -> TrainingResult:
+        """The result of a finished run, from its result.json."""
+        best = saved["best"]
+        return cls(**{**saved, "folder": folder, "best": None if best is None else Best(**best)})
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self) | {"folder": None if self.folder is None else str(self.folder)}
@@ -69,8 +82,11 @@ class TrainingResult:
     def __str__(self) -> str:
         rate = self.tokens / self.seconds if self.seconds else 0.0
         line = f"{self.steps:,} steps, {self.rows:,} rows in {self.seconds:.1f} s ({rate:,.0f} tokens/s)"
-        if self.best is not None:
+        if self.best is not None and self.unchanged:
+            line += f"; nothing beat the model as given ({self.best.metric} {self.best.value:.4f})"
+        elif self.best is not None:
             line += f"; best {self.best.metric} {self.best.value:.4f} at step {self.best.step:,}"
+            line += "" if self.start is None else f" (before training {self.start:.4f})"
         return line + ("; stopped early" if self.stopped_early else "")
 
 

@@ -37,6 +37,7 @@ _NUMBERS = (
     "ema",
     "evaluate_every",
     "save_every",
+    "save_seconds",
     "keep_checkpoints",
     "patience",
     "log_every",
@@ -66,8 +67,9 @@ class TrainingSettings:
     seed: int = 0
     ema: float | None = None  # decay of an exponential average of the weights, which is then evaluated and saved
     evaluate_every: int | None = None  # steps; None: at the end of every epoch
-    save_every: int | None = None  # steps between checkpoints; None: at every evaluation
-    keep_checkpoints: int = 2
+    save_every: int | None = None  # steps between checkpoints; None: by time
+    save_seconds: float = 60.0  # between checkpoints by time; more where writing one takes over a tenth of it
+    keep_checkpoints: int | None = None  # how many, also of a finished run; None: 2 while it runs, none afterwards
     patience: int | None = None  # stop after so many evaluations without a better score; None: never
     metric: str | None = None  # "SET/metric" that chooses the best model; None: the first evaluator's main one
     log_every: int = 10
@@ -107,7 +109,8 @@ class TrainingSettings:
             ("ema", self.ema is None or 0 < self.ema < 1, "between 0 and 1"),
             ("evaluate_every", self.evaluate_every is None or self.evaluate_every >= 1, "at least 1"),
             ("save_every", self.save_every is None or self.save_every >= 1, "at least 1"),
-            ("keep_checkpoints", self.keep_checkpoints >= 1, "at least 1"),
+            ("save_seconds", 0 <= self.save_seconds < math.inf, "at least 0 and finite"),
+            ("keep_checkpoints", self.keep_checkpoints is None or self.keep_checkpoints >= 1, "at least 1"),
             ("patience", self.patience is None or self.patience >= 1, "at least 1"),
             ("log_every", self.log_every >= 1, "at least 1"),
         ]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from munjang.errors import InputError
-from munjang.evaluation import Evaluator, Scores
+from munjang.evaluation import Evaluator, LabelEvaluator, Scores
 from munjang.training.run import Best
 
 _RECENT = 50  # losses that a result's mean is over
@@ -31,8 +31,10 @@ class State:
     tokens: int = 0
     rows: int = 0
     seconds: float = 0.0
+    start: float | None = None  # the chosen metric of the model as given
     best: Best | None = None
-    worse: int = 0  # evaluations since the best one
+    top: float | None = None  # the best evaluation of a trained model: what patience waits for
+    worse: int = 0  # evaluations since that one
     stopped: bool = False  # patience is at an end
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     evaluations: list[dict[str, object]] = field(default_factory=list)
@@ -52,12 +54,19 @@ class State:
         return [*losses, *self.evaluations]
 
     def judge(self, metric: str, value: float, weights: Mapping[str, Tensor]) -> None:
-        """Keep the weights if they are the best so far; a value that is no number is never better than one."""
-        if self.best is None or value > self.best.value or (math.isnan(self.best.value) and not math.isnan(value)):
-            self.best, self.worse = Best(metric, value, self.step), 0
-            self.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        """Keep the weights if they are the best so far, those of the model as given (step 0) included.
+
+        Patience does not count the start: a model often gets worse before it gets better.
+        """
+        if self.step == 0:
+            self.start = value
+        elif self.top is None or _better(value, self.top):
+            self.top, self.worse = value, 0
         else:
             self.worse += 1
+        if self.best is None or _better(value, self.best.value):
+            self.best = Best(metric, value, self.step)
+            self.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
 
     def facts(self) -> dict[str, object]:
         """The numbers, for a checkpoint."""
@@ -65,7 +74,9 @@ class State:
             "tokens": self.tokens,
             "rows": self.rows,
             "seconds": self.seconds,
+            "start": self.start,
             "best": None if self.best is None else vars(self.best),
+            "top": self.top,
             "worse": self.worse,
             "stopped": self.stopped,
         }
@@ -81,9 +92,26 @@ class State:
         best = facts["best"]
         if best is not None:
             self.best = Best(str(best["metric"]), float(best["value"]), int(best["step"]))
+            self.start = facts.get("start")  # a checkpoint of 0.1.0 has neither
+            self.top = facts.get("top", self.best.value)
         self.best_weights = {
             name.removeprefix(_BEST): tensor.to(device) for name, tensor in tensors.items() if name.startswith(_BEST)
         }
+
+
+def _better(value: float, other: float) -> bool:
+    """NaN is never better than a number."""
+    return value > other or (math.isnan(other) and not math.isnan(value))
+
+
+def measurable(evaluator: Evaluator) -> bool:
+    """Whether an evaluator can measure an untrained model; not where it needs a classifier that the training makes."""
+    return not (isinstance(evaluator, LabelEvaluator) and evaluator.classifier is not None)
+
+
+def deciding(evaluators: Sequence[Evaluator], wanted: str | None) -> Evaluator:
+    """The evaluator whose metric chooses the best model."""
+    return next((one for one in evaluators if wanted and wanted.startswith(f"{one.name}/")), evaluators[0])
 
 
 def check_evaluators(evaluators: Sequence[Evaluator], wanted: str | None) -> None:

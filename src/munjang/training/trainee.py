@@ -47,6 +47,16 @@ def precision_for(device: torch.device, asked: Precision) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
+def is_new_head(note: str) -> bool:
+    """Whether a note of a model's parts says that its head was made, and not yet trained."""
+    return note.startswith("the head is new")
+
+
+def has_new_head(model: Model) -> bool:
+    """Whether a cross-encoder's outputs mean nothing yet."""
+    return isinstance(model, CrossEncoder) and any(map(is_new_head, model.parts.notes))
+
+
 class Trainee:
     """The modules of a model on their device, and what turns its data into sequences."""
 

@@ -83,10 +83,12 @@ def test_the_stages_and_what_they_leave(finished: Finished) -> None:
     assert {**baseline["settings"], **mixed} == config["settings"]
     assert baseline["settings"]["sampling"] != "temperature"
     assert baseline["model"]["fingerprint"] == config["model"]["fingerprint"]  # both from the same start
-    one, other = (finished.folder / name / "model.safetensors" for name in ("model", "8-bi/model"))
+    delivered = finished.result.choice.delivered
+    made_by = {"augmented": "8-bi", "labelled": "1-baseline"}[delivered]
+    one, other = (finished.folder / name / "model.safetensors" for name in ("model", f"{made_by}/model"))
     assert one.read_bytes() == other.read_bytes()
     card = (finished.folder / "model" / "README.md").read_text(encoding="utf-8")
-    assert f"Trained with {rows:,} silver pairs" in card
+    assert ("silver pairs, labelled by" in card) == (delivered == "augmented")
     assert 'munjang.load("실험 run/model")' in card
 
 

@@ -54,7 +54,8 @@ ZYGOTE = """
             labelling.write_silver = half
         if stage == "labels":
             labelling.write_blended = labels
-        chosen = options(Path(folder), pretrain=True, blend=0.4, mix="then", progress=True)
+        saving = {"save_every": 2}
+        chosen = options(Path(folder), pretrain=True, pretrain_changes=saving, blend=0.4, mix="then", progress=True)
         recipes.augmented(Path(model), **data(), options=chosen)
 
     model, folder, unbroken, *stages = sys.argv[1:]

@@ -38,7 +38,7 @@ def after(owner, name, count):
 
 points = {
     "targets": lambda: after(teaching, "save_arrays", 1),
-    "multi": lambda: after(loop, "write_checkpoint", 1),
+    "multi": lambda: after(loop, "write_finished", 1),
     "finish": lambda: after(making, "calibrate_bi", 1),
 }
 folder, tiny, data = map(Path, sys.argv[2:5])
@@ -78,4 +78,4 @@ def test_a_making_that_was_killed_ends_as_an_unbroken_one(whole: Whole, tmp_path
         assert tuple(skipped(again)) == BI_STAGES[:place], name
         assert {stage: one.digest for stage, one in again.stages.items()} == digests, name
         if name == "multi":
-            assert again.stages[name].facts["training"]["resumed_from"] == 7, "its last checkpoint was whole"
+            assert again.stages[name].facts["training"]["resumed_from"] == 7, "its training was finished"

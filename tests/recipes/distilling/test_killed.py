@@ -42,7 +42,7 @@ vectors = {
     "targets": lambda: nth(targets, "_assemble", 1),
     "student": lambda: nth(making, "_carry_out", 1),
     "warm-up": lambda: nth(loop, "write_checkpoint", 2),
-    "distill": lambda: nth(loop, "write_checkpoint", 5),
+    "distill": lambda: nth(loop, "write_checkpoint", 4),
     "measure": lambda: nth(measuring, "evaluate", 1),
     "report": lambda: setattr(record, "write_page", die),
 }

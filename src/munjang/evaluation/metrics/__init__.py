@@ -10,6 +10,7 @@ What has no value (constant scores, one class only) is an `InputError`, never Na
 """
 
 from munjang.evaluation.metrics.classification import (
+    AgainstMajority,
     PrecisionRecallF1,
     Threshold,
     accuracy,
@@ -43,6 +44,7 @@ from munjang.evaluation.metrics.ranking import (
 )
 
 __all__ = [
+    "AgainstMajority",
     "Difference",
     "PrecisionRecallF1",
     "Threshold",

@@ -7,6 +7,7 @@ above it' and lies halfway between two scores, so that it does not hang on the l
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -37,6 +38,41 @@ class Threshold:
     value: float  # the accuracy or the F1 there
     precision: float
     recall: float
+
+
+@dataclass(frozen=True)
+class AgainstMajority:
+    """The accuracy of a classifier beside that of always giving the most frequent label."""
+
+    rows: int
+    accuracy: float
+    majority: float
+
+    @property
+    def p_value(self) -> float:
+        """How probable so many right rows are by guessing as well as the majority label does (one-sided binomial)."""
+        right = round(self.accuracy * self.rows)
+        if right <= 0 or self.majority >= 1:
+            return 1.0
+        # By logarithms: sums of many rows would overflow.
+        yes, no = math.log(self.majority), math.log1p(-self.majority)
+        total = math.lgamma(self.rows + 1)
+        tail = [
+            math.exp(total - math.lgamma(k + 1) - math.lgamma(self.rows - k + 1) + k * yes + (self.rows - k) * no)
+            for k in range(right, self.rows + 1)
+        ]
+        return min(1.0, math.fsum(tail))
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the rows do not show (at the 1 % level) that anything was learned."""
+        return self.majority < 1 and self.p_value >= 0.01
+
+    def __str__(self) -> str:
+        return (
+            f"accuracy {100 * self.accuracy:.2f} on {self.rows:,} rows; always the most frequent label: "
+            f"{100 * self.majority:.2f}"
+        )
 
 
 def accuracy(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:

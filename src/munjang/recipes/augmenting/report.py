@@ -91,7 +91,8 @@ def _summary(result: Mapping[str, Any]) -> Section:
             "quiet",
         )
     notes = "".join(paragraph(note, "warn") for note in result["notes"])
-    return Section("Did it help?", tiles(items) + told + notes)
+    headline = paragraph(f"This run {result['headline']}.") if result.get("headline") else ""  # 0.1.0 has none
+    return Section("Did it help?", headline + tiles(items) + told + notes)
 
 
 def _tile(gain: Mapping[str, Any]) -> Tile:

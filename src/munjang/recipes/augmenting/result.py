@@ -19,6 +19,7 @@ from munjang.recipes.record import versions
 from munjang.recipes.stages import Done
 
 Part = Literal["test", "dev"]
+Delivered = Literal["augmented", "labelled", "given"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Trained:
     steps: int
     seconds: float  # of training alone
     notes: tuple[str, ...] = ()
+    unchanged: bool = False  # nothing beat the model that this training began with
 
     @property
     def model(self) -> Path:
@@ -43,7 +45,16 @@ class Trained:
         """From the facts of a stage."""
         facts = done.facts
         test, dev = (tuple(Scores.from_dict(one) for one in facts[part]) for part in ("test", "dev"))
-        return cls(done.name, done.folder, test, dev, facts["steps"], facts["training"], tuple(facts["notes"]))
+        return cls(
+            done.name,
+            done.folder,
+            test,
+            dev,
+            facts["steps"],
+            facts["training"],
+            tuple(facts["notes"]),
+            bool(facts.get("unchanged")),  # a stage of 0.1.0 has none
+        )
 
 
 def training_facts(result: RecipeResult) -> dict[str, object]:
@@ -55,7 +66,25 @@ def training_facts(result: RecipeResult) -> dict[str, object]:
         "steps": result.training.steps,
         "training": result.training.seconds,
         "notes": list(result.notes),
+        "unchanged": result.training.unchanged,
     }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which model is delivered, and why."""
+
+    delivered: Delivered
+    why: str
+    by_test: bool = False  # for want of a development set
+
+    def __str__(self) -> str:
+        names = {
+            "augmented": "the model trained with the silver pairs",
+            "labelled": "the model trained on the labelled pairs alone",
+            "given": "the model as given, unchanged",
+        }
+        return f"delivered {names[self.delivered]}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +139,7 @@ class Silver:
 class AugmentResult:
     """What Augmented SBERT did."""
 
-    model: BiEncoder  # trained on labelled and silver pairs
+    model: BiEncoder  # as `choice` says
     folder: Path
     scenario: str  # gold or public
     gains: tuple[Gain, ...]
@@ -120,11 +149,39 @@ class AugmentResult:
     cross: tuple[Trained, ...]  # none where a ready one labelled
     others: tuple[Trained, ...]  # pretraining of the cross-encoder, silver before gold
     stages: tuple[Done, ...]
+    choice: Choice
     notes: tuple[str, ...] = ()  # what a reader must know
 
     def __str__(self) -> str:
-        lines = [f"{self.silver.rows:,} silver pairs of {self.silver.candidates:,} candidates"]
+        lines = [f"augment: {self.choice}"]
+        lines += [f"{self.silver.rows:,} silver pairs of {self.silver.candidates:,} candidates"]
         return "\n".join([*lines, *map(str, self.gains), *self.notes])
+
+
+def choose(bi: Trained, baseline: Trained | None, gains: Sequence[Gain]) -> Choice:
+    """Choose the model to deliver: by the development set, or by a test set on which the silver pairs did harm."""
+    if baseline is None:
+        if bi.unchanged:
+            return Choice("augmented", "no training beat the model that it began with on the development set")
+        return Choice("augmented", "it was compared with no other")
+    if bi.dev:
+        without, told = baseline.dev[0], bi.dev[0]
+        name = f"{told.name} (dev) {told.main}"
+        scores = f"{name} {100 * without.value:.2f} without and {100 * told.value:.2f} with silver"
+        if told.value > without.value:
+            return Choice("augmented", scores)
+        if baseline.unchanged:
+            return Choice("given", f"no training beat it; {scores}")
+        return Choice("labelled", f"the silver pairs did not help; {scores}")
+    harm = [one for one in gains if one.difference.clear and one.difference.value < 0]
+    if not harm or any(one.difference.clear and one.difference.value > 0 for one in gains):
+        return Choice("augmented", "there is no development set that could choose another")
+    first = harm[0]
+    name = f"{first.name} (test) {first.metric}"
+    scores = f"{name} {100 * first.baseline:.2f} without and {100 * first.augmented:.2f} with silver"
+    if first.untrained is not None and first.untrained >= first.baseline:
+        return Choice("given", f"training did harm; {scores}, {100 * first.untrained:.2f} untrained", by_test=True)
+    return Choice("labelled", f"the silver pairs did harm; {scores}", by_test=True)
 
 
 def gain_notes(gains: Sequence[Gain], *, compared: bool) -> list[str]:
@@ -191,6 +248,8 @@ def result_dict(
         "format": 1,
         "recipe": "augmented",
         "scenario": result.scenario,
+        "delivered": result.choice.delivered,
+        "headline": str(result.choice),
         "model": dict(model),
         "gains": [asdict(gain) | {"clear": gain.difference.clear} for gain in result.gains],
         "silver": silver | {"path": _beside(result.silver.path, result.folder)},

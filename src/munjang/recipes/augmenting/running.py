@@ -45,10 +45,12 @@ from munjang.recipes.augmenting.originals import Original, original_bi, original
 from munjang.recipes.augmenting.report import write_augmented_report
 from munjang.recipes.augmenting.result import (
     AugmentResult,
+    Choice,
     Gain,
     Part,
     Silver,
     Trained,
+    choose,
     gain_notes,
     labeller_notes,
     result_dict,
@@ -59,6 +61,9 @@ from munjang.recipes.options import GivenModel, GivenSets
 from munjang.recipes.stages import Done, Made, open_stages
 
 _DRAWS = 1000
+_CHOSEN_BY_TEST = (
+    "There is no development set: the test set chose which model is delivered, so its scores are optimistic."
+)
 _SAFE = "all stages are whole; make room and run the same command again"
 
 
@@ -276,13 +281,20 @@ def _finish(
     options, folder = job.options, job.stages.folder
     parts = {name: tuple(Trained.of(done) for done in found) for name, found in trained.items()}
     (bi,) = parts["bi"]
+    choice = choose(bi, next(iter(parts["baseline"]), None), gains)
     notes = (
+        *([_CHOSEN_BY_TEST] if choice.by_test else []),
         *gain_notes(gains, compared=bool(parts["baseline"])),
         *labeller_notes(silver, parts["baseline"], prepared=options.pretrain),
         *job.material.notes,
         *_notes(job.material, silver),
     )
-    replace_folder(folder / "model", lambda aside: _fill(aside, bi, gains, silver))
+    chosen = {"augmented": bi.folder, "labelled": parts["baseline"][0].folder if parts["baseline"] else bi.folder}
+    if choice.delivered == "given":
+        _load_bi(models.start.fresh(), options).save(folder / "model")
+    else:
+        told = _card(choice, gains, silver)
+        replace_folder(folder / "model", lambda aside: _fill(aside, chosen[choice.delivered], told))
     result = AugmentResult(
         model=_load_bi(folder / "model", options),
         folder=folder,
@@ -294,10 +306,11 @@ def _finish(
         cross=parts["cross"],
         others=parts["others"],
         stages=tuple(job.stages.done),
+        choice=choice,
         notes=notes,
     )
-    told = {"name": model_name(models.start.given), "fingerprint": models.start.fingerprint}
-    content = result_dict(result, options.to_dict(), told, data=job.material.data)
+    began = {"name": model_name(models.start.given), "fingerprint": models.start.fingerprint}
+    content = result_dict(result, options.to_dict(), began, data=job.material.data)
     text = json.dumps(content, ensure_ascii=False, indent=2, default=str)
     with disk_errors(folder, safe=_SAFE):
         write_whole(folder / "result.json", (text + "\n").encode("utf-8", "replace"))
@@ -314,17 +327,24 @@ def _notes(material: Material, silver: Silver) -> list[str]:
     return found
 
 
-def _fill(aside: Path, bi: Trained, gains: Sequence[Gain], silver: Silver) -> None:
-    """A copy of the trained model, whose card tells of the silver pairs too."""
-    shutil.copytree(bi.model, aside, dirs_exist_ok=True)
+def _card(choice: Choice, gains: Sequence[Gain], silver: Silver) -> str:
+    """What the card of the delivered model says about this run."""
+    first = f"Trained with {silver.rows:,} silver pairs, labelled by a cross-encoder."
+    if choice.delivered != "augmented":
+        first = f"This run {choice}."
+    lines = ["## Augmented SBERT", "", first]
+    if gains:
+        lines += ["The training on the labelled pairs alone, and the same with silver pairs:", ""]
+        lines += [f"- {gain}" for gain in gains]
+    return "\n".join(lines)
+
+
+def _fill(aside: Path, folder: Path, told: str) -> None:
+    """Copy the model of a training, and add to its card."""
+    shutil.copytree(folder / "model", aside, dirs_exist_ok=True)
     card = aside / "README.md"
     if not card.is_file():
         return
-    lines = ["## Augmented SBERT", "", f"Trained with {silver.rows:,} silver pairs, labelled by a cross-encoder."]
-    if gains:
-        lines += ["Without them (the same training on the labelled pairs alone), and with them:", ""]
-        lines += [f"- {gain}" for gain in gains]
-    told = "\n".join(lines)
     text = card.read_text(encoding="utf-8").rstrip().replace("\n## Licence", f"\n{told}\n\n## Licence")
-    text = text.replace(f"{bi.folder.name}/model", f"{bi.folder.resolve().parent.name}/model")
+    text = text.replace(f"{folder.name}/model", f"{folder.resolve().parent.name}/model")
     write_whole(card, (text + "\n").encode("utf-8", "replace"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,9 +105,7 @@ def train_stage(
         "leakage": options.leakage,
         "max_length": options.max_length,
     }
-    done = job.stages.run(name, inputs, make)
-    shutil.rmtree(done.folder / "checkpoints", ignore_errors=True)  # several times the model, and the stage is whole
-    return done
+    return job.stages.run(name, inputs, make)
 
 
 def train_bi(job: Job, name: str, *, start: Start, data: Data, mixed: bool = False) -> Done:

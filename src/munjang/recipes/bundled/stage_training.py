@@ -79,7 +79,10 @@ class Workshop:
         def make(folder: Path) -> Made:
             evaluators = [Selection(self.selection)] if select else []
             model = begin()
-            result = train(model, tasks(), settings, folder=folder, evaluators=evaluators, progress=self.progress)
+            # The making stays as it was recorded: what a stage begins with is no candidate.
+            result = train(
+                model, tasks(), settings, folder=folder, evaluators=evaluators, start=(), progress=self.progress
+            )
             chosen = result.evaluations[-1] if result.evaluations else {}
             return Made(["model", "log.jsonl"], {"training": result.as_dict(), "last": chosen})
 

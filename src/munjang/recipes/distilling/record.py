@@ -27,7 +27,7 @@ from munjang.recipes.running import OPTIMISTIC, UNCHOSEN
 from munjang.recipes.stages import Done, Stages
 from munjang.recipes.telling import refused_notes
 from munjang.students.plans import StudentPlan
-from munjang.training import Best, Task, TrainingResult
+from munjang.training import Task, TrainingResult
 from munjang.training.run import data_hash
 
 NAME = "result.json"
@@ -74,9 +74,7 @@ def finish(job: Job, stages: Stages, *, tasks: Sequence[Task], model: Model, mea
 
 def _training(stage: Done) -> TrainingResult:
     """How the training went, as its stage remembers it."""
-    saved: dict[str, Any] = dict(stage.facts["training"])
-    best = saved["best"]
-    return TrainingResult(**saved | {"folder": stage.folder, "best": None if best is None else Best(**best)})
+    return TrainingResult.from_dict(stage.facts["training"], stage.folder)
 
 
 def _facts(job: Job, stages: Sequence[Done], tasks: Sequence[Task], compared: Sequence[Compared]) -> dict[str, Any]:
@@ -179,6 +177,9 @@ def _notes(
 ) -> tuple[str, ...]:
     """What a reader must know."""
     notes = list(stages["student"].facts["notes"])
+    if training.unchanged and training.best is not None:
+        value = f"{training.best.metric} {100 * training.best.value:.2f}"
+        notes.insert(0, f"Nothing beat the student as it began ({value}), so it is delivered as it began.")
     notes += [
         f"{one.after.name}: {one.after.main} was {100 * one.before.value:.2f} before distilling and is "
         f"{100 * one.after.value:.2f} now. It did not help here: look at the loss curves, the sources and the rate."

@@ -88,7 +88,7 @@ def _summary(found: Mapping[str, Any]) -> Section:
     items.append(Tile("training time", duration(found["training"]["seconds"])))
     said = "".join(_verdict(one) for one in found["compared"])
     best = found["training"]["best"]
-    if best is not None:
+    if best is not None and best["step"] > 0:
         said += paragraph(f"The student is that of step {best['step']:,}, where {best['metric']} was best.")
     said += "".join(paragraph(note, "warn") for note in found["notes"])
     return Section("Summary", tiles(items) + said)

@@ -53,7 +53,7 @@ from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.processes import Processes
 from munjang.training.run import data_hash, identity_of
 from munjang.training.state import check_evaluators
-from munjang.training.trainee import precision_for
+from munjang.training.trainee import has_new_head, precision_for
 
 _KINDS = Kinds(("plain", "pairs", "scored"), ("scored", "pairs", "labelled", "ranked"))
 
@@ -218,7 +218,10 @@ def _distill(
     }
 
     def make(folder: Path) -> Made:
-        return _train(folder, _load(begun, job), tasks, settings, evaluators=dev, progress=_progress(job))
+        # A student that knows as much already stays as it is; a new head says nothing yet.
+        start = None if job.options.before and not has_new_head(job.student) else ()
+        student = _load(begun, job)
+        return _train(folder, student, tasks, settings, evaluators=dev, start=start, progress=_progress(job))
 
     return stages.run("distill", inputs, make)
 

@@ -32,12 +32,13 @@ def summary(facts: Facts) -> Section:
     how = [f"{task['name']} ({task['rows']:,} rows, {task['objective']})" for task in facts.config["tasks"]]
     told = paragraph("Trained on " + "; ".join(how) + ".")
     best = facts.best
-    if best is not None:
+    if best is not None and best["step"] > 0:
         told += paragraph(
             f"The model is that of step {best['step']:,}, where {best['metric']} was {hundred(best['value'])}"
             + (", after which patience ran out." if result["stopped_early"] else ".")
         )
-    return Section("Summary", tiles(items) + said + told + notes)
+    headline = paragraph(record["headline"]) if record.get("headline") else ""  # runs of 0.1.0 have none
+    return Section("Summary", headline + tiles(items) + said + told + notes)
 
 
 def _score_tile(after: Mapping[str, Any], before: Mapping[str, Any] | None, part: str, doubt: str) -> Tile:
