@@ -184,7 +184,11 @@ def _foreign_head(folder: Path, config: Mapping[str, object]) -> dict[str, Tenso
     standard = standard_head(config)
     state = load_weights(folder)
     if standard is None:
-        if any(name.startswith(("classifier.", "score.")) for name in state):
+        architectures = config.get("architectures")
+        named = isinstance(architectures, list) and any(
+            str(n).endswith("SequenceClassification") for n in architectures
+        )
+        if named or any(name.startswith(("classifier.", "score.")) for name in state):
             raise ModelError(
                 f"{folder}: how a {config.get('model_type')!r} model scores pairs is not known here, only its body is; "
                 "save its body alone (AutoModel) and train a new head"

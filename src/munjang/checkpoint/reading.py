@@ -222,6 +222,11 @@ def read_tokenizer(
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json or a vocabulary); {contents(folder)}")
     tokenizer = Tokenizer.from_folder(folder, lower_case=saved.lower_case)
     rows = body.config.vocab_size
+    if body.config.family == "xlnet" and "token_type_ids" in (tokenizer.config.get("model_input_names") or ()):
+        raise ModelError(
+            f"{folder}: XLNet with token_type_ids is not supported: remove them from model_input_names in "
+            "tokenizer_config.json, as transformers 5 does by default"
+        )
     if tokenizer.vocab_size > rows:
         raise ModelError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model's embedding only {rows} rows: "
