@@ -150,7 +150,11 @@ def _modular_head(modules: list[layout.Module], hidden: int, config: Mapping[str
     labels = sizes[-1][1]
     if names[-1] != "Identity" or names[0] not in _DENSE_ACTIVATIONS or any(s.get("use_residual") for s in settings):
         raise ModelError(f"{where}: Dense activations {', '.join(names)} or a residual are not known in a head here")
-    if sizes != [*[(hidden, hidden)] * (len(sizes) - 1), (hidden, labels)] or not isinstance(labels, int):
+    if (
+        sizes != [*[(hidden, hidden)] * (len(sizes) - 1), (hidden, labels)]
+        or type(labels) is not int
+        or not 1 <= labels <= 1_000_000
+    ):
         raise ModelError(f"{where}: Dense must go from {hidden} to {hidden} to the labels, got {sizes}")
     shape = HeadShape(
         _DENSE_ACTIVATIONS[names[0]],

@@ -154,10 +154,10 @@ class TransformersBody(nn.Module):
                 f"{folder} holds a {self.config.family!r} model, which cannot encode texts: {error}. "
                 "Choose a model of another architecture"
             ) from error
-        if padded.shape != (12, self.hidden):
+        if padded.shape != (12, self.hidden) or not torch.isfinite(padded).all():
             raise ModelError(
                 f"{folder} holds a {self.config.family!r} model, which cannot encode texts: expected {self.hidden} "
-                f"values for each token, but the result for 12 tokens has shape {list(padded.shape)}"
+                f"finite values for each token, but the result for 12 tokens has shape {list(padded.shape)}"
             )
         self.pads = torch.allclose(padded[:3], single, rtol=1e-3, atol=1e-3 * float(single.abs().max()))
 
