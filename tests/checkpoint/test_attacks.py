@@ -24,8 +24,9 @@ _BYTES = 2 << 30
 
 
 @pytest.fixture
-def bounded() -> Iterator[None]:
+def bounded(bodies: Callable[[str], Path]) -> Iterator[None]:
     """Little time, and no more memory than the process has and 2 GiB."""
+    munjang.load(bodies("bert"), device="cpu")  # imports are not counted
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (now + _BYTES, before[1]))
@@ -138,6 +139,7 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
     "heads": config(num_attention_heads=7),
     "similarity": text("config_sentence_transformers.json", '{"similarity_fn_name": ["cosine"]}'),
     "prompt-name": text("config_sentence_transformers.json", '{"prompts": {}, "default_prompt_name": ["a"]}'),
+    "surrogate": text("tokenizer_config.json", '{"pad_token": "\\ud800"}'),
     "dense-large": dense(out_features=10**30),
     "dense-shape": dense(out_features=10**7),
     "dense-bool": dense(out_features=True),
@@ -207,6 +209,22 @@ def test_sizes_of_other_families(family: str, key: str, old_layout: Any, bounded
         (folder / "config.json").write_text(json.dumps(written | {key: value}))
         with pytest.raises(ModelError):
             munjang.load(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("family", "values"),
+    [
+        ("t5", {"use_cache": []}),
+        ("t5", {"dense_act_fn": []}),
+        ("deberta-v2", {"num_hidden_layers": -1}),
+        ("xlnet", {"d_head": 7}),
+    ],
+)
+def test_what_transformers_stumbles_over(family: str, values: dict[str, object], old_layout: Any) -> None:
+    folder = old_layout(family)
+    change(folder / "config.json", **values)
+    with pytest.raises(ModelError):
+        munjang.load(folder, device="cpu")
 
 
 @pytest.mark.parametrize(

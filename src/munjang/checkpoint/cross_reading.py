@@ -319,6 +319,6 @@ def _activation(folder: Path, config: Mapping[str, object], labels: int, notes: 
 def _note_prompts(folder: Path, notes: list[str]) -> None:
     config = read_object(folder / "config_sentence_transformers.json")
     prompts, name = config.get("prompts"), config.get("default_prompt_name")
-    prompt = prompts.get(name) if isinstance(prompts, Mapping) and name is not None else None
+    prompt = prompts.get(name) if isinstance(prompts, Mapping) and isinstance(name, str) else None
     if config.get("model_type") == "CrossEncoder" and prompt:
         notes.append(f"its default prompt {prompt!r} is not put before texts here: do so yourself")

@@ -38,7 +38,8 @@ from munjang.types import PoolingMode
 Modes = PoolingMode | Sequence[PoolingMode]
 Made = TypeVar("Made")
 _SIZES = re.compile(r"(?:^|_)(?:size|sizes|dim|d_\w+|embd)$|^d_")  # keys of config.json: sizes of weights
-_FREE = re.compile("position|theta|rope|window|length|distance")  # numbers that no weight bounds
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "emb_dim")  # some weight has each of them
+_FREE = re.compile("position|theta|rope|window|length|distance|_id$")  # numbers that no weight bounds
 _UNRELATED = 1 << 40
 _ATTEMPTS = 5  # at reading a folder that somebody replaces meanwhile
 
@@ -182,7 +183,8 @@ def _read_foreign(folder: Path, config: Mapping[str, object]) -> tuple[Transform
 
 def _check_foreign(config: Mapping[str, object], shapes: Mapping[str, list[int]], folder: Path) -> None:
     """Raise `ModelError` for numbers in config.json that the weights rule out, before transformers builds from them."""
-    largest = max((size for shape in shapes.values() for size in shape), default=0)
+    sizes = {size for shape in shapes.values() for size in shape}
+    largest = max(sizes, default=0)
     table = any("position" in name or "wpe" in name for name in shapes)
     entries: list[tuple[str, object]] = list(config.items())
     while entries:
@@ -194,14 +196,14 @@ def _check_foreign(config: Mapping[str, object], shapes: Mapping[str, list[int]]
         elif isinstance(value, int) and not isinstance(value, bool):
             if "layer" in key:
                 most = max(len(shapes), 100)
-            elif ("position" in key and table) or _SIZES.search(key):
-                most = largest
+            elif _FREE.search(key):
+                most = largest if "position" in key and table else _UNRELATED
             else:
-                most = _UNRELATED if _FREE.search(key) else max(largest, 100_000)
-            if abs(value) > most:
+                most = largest if _SIZES.search(key) else max(largest, 100_000)
+            if abs(value) > most or (key in _WIDTHS and value not in sizes):
                 raise ModelError(
-                    f"{folder / 'config.json'}: {key!r} is at most {most:,} for weights like these, got {value!r:.80}: "
-                    "the weights and config.json do not belong together"
+                    f"{folder / 'config.json'}: {key!r} is {value!r:.80}, which does not fit the weights beside it: "
+                    "they do not belong together; fetch the model again"
                 )
 
 

@@ -44,6 +44,11 @@ _ENCODERS = {
     "longt5": "LongT5EncoderModel",
 }
 _DECODERS = ("bart", "led", "mbart", "plbart")
+# What transformers raises for configs that make no sense, in building a model and in running it.
+_LIBRARY_ERRORS = (
+    OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError,
+    NameError,
+)  # fmt: skip
 
 
 def _bare_config(family: str, vocab_size: int, hidden: int, max_positions: int, segments: int = 0) -> EncoderConfig:
@@ -79,6 +84,14 @@ class StaticEmbedding(nn.Module):
     def forward(self, batch: Packed) -> Tensor:
         vectors: Tensor = self.embedding(batch.ids)
         return vectors
+
+
+def _strict_error() -> type[Exception]:
+    """What transformers 5 raises for a config with a value of a wrong type; older releases have no such error."""
+    import huggingface_hub.errors
+
+    error: type[Exception] = getattr(huggingface_hub.errors, "StrictDataclassError", ValueError)
+    return error
 
 
 def _check_family(folder: Path, config: Any) -> None:
@@ -131,7 +144,7 @@ class TransformersBody(nn.Module):
             model, info = kind.from_pretrained(
                 folder, config=config, dtype=torch.float32, output_loading_info=True, **offline
             )
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+        except (*_LIBRARY_ERRORS, _strict_error()) as error:
             raise ModelError(f"transformers cannot load the model in {folder}: {error}") from error
         # What vectors do not come from may be missing; anything else would be random numbers, silently.
         missing = [key for key in info["missing_keys"] if not key.startswith("pooler.")]
@@ -149,7 +162,7 @@ class TransformersBody(nn.Module):
         try:
             with torch.inference_mode():
                 padded, single = self(both).float(), self(alone).float()
-        except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError) as error:
+        except _LIBRARY_ERRORS as error:
             raise ModelError(
                 f"{folder} holds a {self.config.family!r} model, which cannot encode texts: {error}. "
                 "Choose a model of another architecture"

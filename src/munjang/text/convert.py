@@ -22,6 +22,7 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
 from munjang.errors import MissingExtraError, ModelError, ModelWarning
+from munjang.text.backend import LONE_SURROGATE
 from munjang.text.parsing import parse_tokenizer
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
@@ -65,6 +66,8 @@ def token_text(value: object) -> str | None:
     """The text of a special token, which is written as a string or as {"content": ...}."""
     if isinstance(value, Mapping):
         value = value.get("content")
+    if isinstance(value, str) and LONE_SURROGATE.search(value):
+        raise ModelError(f"tokenizer_config.json: the special token {value!a:.80} is not valid Unicode")
     return value if isinstance(value, str) else None
 
 
