@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from munjang import bundled
 from munjang.cli.options import add_loading, load_named, model_name, named_or_bundled, positive
 from munjang.cli.progress import Reporter
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, InputError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
@@ -211,7 +211,10 @@ def _load(args: argparse.Namespace, name: str) -> BiEncoder | CrossEncoder:
     import munjang
     from munjang.checkpoint import is_cross, resolve
 
-    folder = resolve(model_name(name), revision=args.revision, local_files_only=args.local_files_only)
+    try:
+        folder = resolve(model_name(name), revision=args.revision, local_files_only=args.local_files_only)
+    except ModelNotFoundError:
+        return load_named(args, name)  # a name of the loader's own, or an error that says more
     if not is_cross(folder):
         return load_named(args, name)
     model = munjang.load_cross_encoder(folder, device=args.device, dtype=args.dtype, max_length=args.max_length)

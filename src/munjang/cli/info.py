@@ -70,8 +70,12 @@ def _load(args: argparse.Namespace) -> BiEncoder | CrossEncoder:
     """The model as what it was saved as: a cross-encoder where it is one."""
     import munjang
     from munjang.checkpoint import is_cross, resolve
+    from munjang.errors import ModelNotFoundError
 
-    folder = resolve(model_name(args.model), revision=args.revision, local_files_only=args.local_files_only)
+    try:
+        folder = resolve(model_name(args.model), revision=args.revision, local_files_only=args.local_files_only)
+    except ModelNotFoundError:
+        return load_named(args, args.model)  # a name of the loader's own, or an error that says more
     if not is_cross(folder):
         return load_named(args, args.model)
     model = munjang.load_cross_encoder(folder, device=args.device, dtype=args.dtype, max_length=args.max_length)
