@@ -150,7 +150,11 @@ def _modular_head(modules: list[layout.Module], hidden: int, config: Mapping[str
     labels = sizes[-1][1]
     if names[-1] != "Identity" or names[0] not in _DENSE_ACTIVATIONS or any(s.get("use_residual") for s in settings):
         raise ModelError(f"{where}: Dense activations {', '.join(names)} or a residual are not known in a head here")
-    if sizes != [*[(hidden, hidden)] * (len(sizes) - 1), (hidden, labels)] or not isinstance(labels, int):
+    if (
+        sizes != [*[(hidden, hidden)] * (len(sizes) - 1), (hidden, labels)]
+        or type(labels) is not int
+        or not 1 <= labels <= 1_000_000
+    ):
         raise ModelError(f"{where}: Dense must go from {hidden} to {hidden} to the labels, got {sizes}")
     shape = HeadShape(
         _DENSE_ACTIVATIONS[names[0]],
@@ -184,7 +188,11 @@ def _foreign_head(folder: Path, config: Mapping[str, object]) -> dict[str, Tenso
     standard = standard_head(config)
     state = load_weights(folder)
     if standard is None:
-        if any(name.startswith(("classifier.", "score.")) for name in state):
+        architectures = config.get("architectures")
+        named = isinstance(architectures, list) and any(
+            str(n).endswith("SequenceClassification") for n in architectures
+        )
+        if named or any(name.startswith(("classifier.", "score.")) for name in state):
             raise ModelError(
                 f"{folder}: how a {config.get('model_type')!r} model scores pairs is not known here, only its body is; "
                 "save its body alone (AutoModel) and train a new head"
@@ -311,6 +319,6 @@ def _activation(folder: Path, config: Mapping[str, object], labels: int, notes: 
 def _note_prompts(folder: Path, notes: list[str]) -> None:
     config = read_object(folder / "config_sentence_transformers.json")
     prompts, name = config.get("prompts"), config.get("default_prompt_name")
-    prompt = prompts.get(name) if isinstance(prompts, Mapping) and name is not None else None
+    prompt = prompts.get(name) if isinstance(prompts, Mapping) and isinstance(name, str) else None
     if config.get("model_type") == "CrossEncoder" and prompt:
         notes.append(f"its default prompt {prompt!r} is not put before texts here: do so yourself")

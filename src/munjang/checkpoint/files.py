@@ -9,16 +9,21 @@ from typing import Any
 from munjang.errors import ModelError
 
 _LISTED = 20
+_LARGEST = 64 << 20  # bytes of a JSON file; the index of a model's shards, the largest of them, has a few megabytes
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file."""
     try:
+        if path.stat().st_size > _LARGEST:
+            raise ModelError(f"{path} has {path.stat().st_size:,} bytes, at most {_LARGEST:,} are read")
         return json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{path} is not valid JSON ({error}): the file is damaged; fetch the model again") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
+    except RecursionError as error:
+        raise ModelError(f"{path} is not valid JSON: it is nested too deeply") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON ({error}): the file is damaged; fetch the model again") from error
 
 
 def read_object(path: Path, *, required: bool = False) -> dict[str, Any]:

@@ -6,9 +6,15 @@ is the last thing tried.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+import socket
+import threading
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from munjang import bundled
 from munjang.checkpoint.swap import repair
@@ -21,6 +27,10 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[A-Za-z0-9][\w.\-]*)?")
 _FILES = ("*.json", "*.txt", "*.model", "model*.safetensors", "*/model*.safetensors", "*.vocab", "*.merges")
 # Weights of other frameworks, and of this one in other precisions; none of them is read.
 _NEVER = ("onnx/*", "openvino/*", "*.onnx", "*.ot", "*.msgpack", "*.h5", "coreml/*")
+_CONNECT = 2.0  # seconds to open a connection to the hub
+_ANSWER = 10.0  # seconds for its first answer
+_REMEMBERED = 10.0  # seconds: a command that names several models waits for a dead network once
+_failed: dict[tuple[str, int], tuple[float, str]] = {}  # (host, port) -> when no connection opened, and why
 _PICKLES = ("pytorch_model*.bin", "*/pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
 
@@ -49,7 +59,9 @@ def resolve(
     if folder.exists():
         raise ModelNotFoundError(f"a model is a folder, but {given} is a file: give the folder that holds it")
     if isinstance(path_or_id, Path) or _path_like(given):
-        raise ModelNotFoundError(f"there is no folder {given} (looked for {folder.absolute()}){_nearest(folder)}")
+        raise ModelNotFoundError(
+            f"there is no folder {given} (looked for {folder.absolute()}){_nearest(folder)}{_did_you_mean(given)}"
+        )
     ids = [given] if "/" in given else [f"{organisation}/{given}", given]
     return _from_hub(given, ids, revision, local_files_only or _offline())
 
@@ -89,10 +101,11 @@ def _cache() -> Path:
 
 def _from_hub(name: str, ids: list[str], revision: str | None, local: bool) -> Path:
     cache = _cache()
+    dead = None if local else _unreachable()
     reasons: list[str] = []
     for hub_id in ids:
         try:
-            return _snapshot(hub_id, revision, cache, local)
+            return _snapshot(hub_id, revision, cache, local or dead is not None)
         except Exception as error:  # noqa: PERF203 (whatever the network, the hub and the library for them raise)
             if isinstance(error, ModelError):
                 raise
@@ -106,35 +119,91 @@ def _from_hub(name: str, ids: list[str], revision: str | None, local: bool) -> P
                     "then log in with `hf auth login` or set HF_TOKEN"
                 ) from error
             reasons.append(f"{hub_id}: {_short(error)}")
-    raise ModelNotFoundError(_not_found(name, reasons, cache, revision, local))
+            if not local and dead is None and _no_answer(error):
+                dead = _short(error)  # nor would the next id get one
+    raise ModelNotFoundError(_not_found(name, ids, reasons, cache, revision, "" if local else dead))
 
 
 def _snapshot(hub_id: str, revision: str | None, cache: Path, local: bool) -> Path:
     try:
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import HfApi, snapshot_download
     except ImportError as error:
         raise ModelError(f"the hub id {hub_id!r} needs huggingface_hub: pip install huggingface_hub") from error
-    path = snapshot_download(
-        hub_id,
-        revision=revision,
-        cache_dir=cache,
-        local_files_only=local,
-        allow_patterns=list(_FILES) if local else _patterns(hub_id, revision),
-        ignore_patterns=list(_NEVER),
-    )
+    patterns, missing = list(_FILES), None
+    if not local:
+        try:
+            files = [
+                file.rfilename for file in HfApi().model_info(hub_id, revision=revision, timeout=_ANSWER).siblings or ()
+            ]
+        except Exception as error:  # no such model, or no network: only the cache can have it
+            local, missing = True, error
+        else:  # pickles only from a model that has no safetensors
+            safe = any(Path(file).name.startswith("model") and file.endswith(".safetensors") for file in files)
+            patterns += [] if safe else _PICKLES
+    try:
+        path = snapshot_download(
+            hub_id,
+            revision=revision,
+            cache_dir=cache,
+            local_files_only=local,
+            allow_patterns=patterns,
+            ignore_patterns=list(_NEVER),
+        )
+    except Exception as error:
+        # A partial snapshot may still do; otherwise the hub's own answer says more than an empty cache.
+        if missing is None or getattr(error, "snapshot_path", None):
+            raise
+        raise missing from error
     return Path(path)
 
 
-def _patterns(hub_id: str, revision: str | None) -> list[str]:
-    """What to download: pickles only from a model that has no safetensors."""
-    from huggingface_hub import HfApi
+def _no_answer(error: Exception) -> bool:
+    """Whether the network failed, and not the request: no response, and no id that is refused before it is sent."""
+    return getattr(error, "response", None) is None and not isinstance(error, ValueError)
 
+
+def _unreachable() -> str | None:
+    """Why the hub cannot be reached; None if a connection opens in time.
+
+    huggingface_hub retries every request for half a minute where there is no network. Only opening a connection is
+    limited here: a slow network has all the time it needs for answers and downloads. A name server can hang too, and
+    its look-up takes no time-out, hence the thread.
+    """
     try:
-        files = HfApi().list_repo_files(hub_id, revision=revision)
-    except Exception:  # no network, perhaps, but a cache: the download looks there and says what is wrong
-        return list(_FILES)
-    safe = any(Path(file).name.startswith("model") and file.endswith(".safetensors") for file in files)
-    return list(_FILES) if safe else [*_FILES, *_PICKLES]
+        from huggingface_hub import constants
+    except ImportError:
+        return None  # `_snapshot` says so
+    hop = _first_hop(str(constants.ENDPOINT))
+    failed, reason = _failed.get(hop, (0.0, ""))
+    if reason and time.monotonic() - failed < _REMEMBERED:
+        return reason
+    outcome: list[str] = []
+
+    def connect() -> None:
+        try:
+            socket.create_connection(hop, timeout=_CONNECT).close()
+            outcome.append("")
+        except OSError as error:
+            outcome.append(str(error))
+
+    probe = threading.Thread(target=connect, daemon=True)
+    probe.start()
+    probe.join(_CONNECT)
+    if outcome and not outcome[0]:
+        return None
+    problem = outcome[0] if outcome else f"none within {_CONNECT:g} s"
+    _failed[hop] = time.monotonic(), f"no connection to {hop[0]}:{hop[1]}: {problem}"
+    return _failed[hop][1]
+
+
+def _first_hop(endpoint: str) -> tuple[str, int]:
+    """Host and port to connect to first: the proxy's where the environment names one."""
+    url = urlsplit(endpoint)
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if proxy and not proxy_bypass(url.netloc):
+        url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return url.hostname or "", url.port or {"https": 443, "http": 80}.get(url.scheme, 1080)
 
 
 def _short(error: Exception) -> str:
@@ -142,15 +211,25 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
-def _not_found(name: str, reasons: list[str], cache: Path, revision: str | None, local: bool) -> str:
+def _did_you_mean(name: str) -> str:
+    """The bundled name that comes close, as a question; a full stop if none does."""
+    near = difflib.get_close_matches(name.rstrip("/").rpartition("/")[2].lower(), bundled.NAMES, n=1, cutoff=0.8)
+    return f"; did you mean the bundled model {near[0]!r}?" if near else "."
+
+
+def _not_found(
+    name: str, ids: list[str], reasons: list[str], cache: Path, revision: str | None, dead: str | None
+) -> str:
+    """`dead`: why the hub gave no answer, empty if it was not asked."""
     at = f" at revision {revision!r}" if revision else ""
-    where = "in the cache only, as asked (offline)" if local else "in the cache and on the network"
-    remedy = (
-        "download it once where there is a network, or give the path of a folder"
-        if local
-        else "check the name and the network, or give the path of a folder"
-    )
-    return (
-        f"no model {name!r}{at}: there is no folder {Path(name).absolute()}, and the hub was tried {where} "
-        f"({cache}): {'; '.join(reasons)}. What to do: {remedy}"
-    )
+    places = [f"a bundled model ({', '.join(bundled.NAMES)})"] if "/" not in name else []
+    places += [f"a folder ({Path(name).absolute()})", f"the hub cache ({cache})"]
+    if dead is None:
+        places.append(f"the hub ({'; '.join(reasons)})")
+        remedy = "check the name, or give the path of a folder"
+    else:
+        asked = " or ".join(ids)
+        state = f"the hub was not reachable ({dead})" if dead else "the hub was not asked (offline mode)"
+        places[-1] += f" for {asked}; {state}"
+        remedy = "download the model once while online, or give the path of a folder"
+    return f"no model {name!r}{at}{_did_you_mean(name)} Looked for: {', '.join(places)}. To fix it: {remedy}"

@@ -22,6 +22,7 @@ from munjang.types import PoolingMode, Similarity
 BODIES = ("Transformer", "StaticEmbedding")
 HEADS = ("Dense", "Normalize", "LayerNorm", "Dropout")
 KNOWN = (*BODIES, "Pooling", *HEADS)
+_MOST_MODULES = 64
 
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{kind}_config.json"
@@ -89,6 +90,8 @@ def read_modules(folder: Path) -> list[Module] | None:
     entries = read_json(path)
     if not isinstance(entries, list) or not entries:
         raise ModelError(f"{path} must hold a list of modules, got {type(entries).__name__}")
+    if len(entries) > _MOST_MODULES:
+        raise ModelError(f"{path} lists {len(entries):,} modules, at most {_MOST_MODULES} are supported")
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
             raise ModelError(f"{path}: every module needs a 'type', got {entry!r}")
@@ -181,12 +184,12 @@ def read_model_config(folder: Path) -> ModelConfig:
     if not isinstance(prompts, dict) or any(not isinstance(text, str | None) for text in prompts.values()):
         raise ModelError(f"{path}: 'prompts' must map names to texts, got {prompts!r}")
     default = config.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ModelError(
             f"{path}: default_prompt_name {default!r} is not among the prompts ({', '.join(prompts) or 'none'})"
         )
     similarity = config.get("similarity_fn_name") or "cosine"
-    if similarity not in _SIMILARITIES:
+    if not isinstance(similarity, str) or similarity not in _SIMILARITIES:
         raise ModelError(f"{path}: similarity_fn_name must be one of {', '.join(_SIMILARITIES)}, got {similarity!r}")
     dimension = config.get("truncate_dim")
     if dimension is not None and (isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1):

@@ -8,6 +8,7 @@ beside a model is ever run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,11 +24,11 @@ from munjang.checkpoint.static import read_static
 from munjang.checkpoint.swap import repair
 from munjang.checkpoint.thresholds import read_thresholds
 from munjang.checkpoint.unfilled import unfilled
-from munjang.checkpoint.weights import COMPACT, load_weights, weight_files
+from munjang.checkpoint.weights import COMPACT, load_weights, stored_shapes, weight_files
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import Family, Names, family_of, from_theirs
+from munjang.nn.families import Family, Names, check_names, family_of, from_theirs
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling
 from munjang.text.convert import VOCABULARY_FILES
@@ -36,6 +37,10 @@ from munjang.types import PoolingMode
 
 Modes = PoolingMode | Sequence[PoolingMode]
 Made = TypeVar("Made")
+_SIZES = re.compile(r"(?:^|_)(?:size|sizes|dim|d_\w+|embd)$|^d_")  # keys of config.json: sizes of weights
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "emb_dim")  # some weight has each of them
+_FREE = re.compile("position|theta|rope|window|length|distance|_id$")  # numbers that no weight bounds
+_UNRELATED = 1 << 40
 _ATTEMPTS = 5  # at reading a folder that somebody replaces meanwhile
 
 
@@ -139,7 +144,7 @@ def read_transformer(folder: Path) -> tuple[Encoder | TransformersBody, dict[str
     """A body, its config.json, and the weights that are not the body's, names without the body's prefix."""
     config = _hf_config(folder)
     family = family_of(config)
-    body, left = _read_foreign(folder) if family is None else _read_family(folder, config, family)
+    body, left = _read_foreign(folder, config) if family is None else _read_family(folder, config, family)
     return body, config, left
 
 
@@ -165,43 +170,77 @@ def _hf_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _read_foreign(folder: Path) -> tuple[TransformersBody, dict[str, Tensor]]:
+def _read_foreign(folder: Path, config: Mapping[str, object]) -> tuple[TransformersBody, dict[str, Tensor]]:
     """A body that only `transformers` runs."""
     if weight_files(folder)[0].name == COMPACT:
         raise ModelError(
             f"{folder} holds {COMPACT}, but its kind of model runs through transformers, which does not read that: "
             "save it as float32 or float16 where the original is"
         )
+    _check_foreign(config, stored_shapes(folder), folder)
     return TransformersBody.load(folder), {}
+
+
+def _check_foreign(config: Mapping[str, object], shapes: Mapping[str, list[int]], folder: Path) -> None:
+    """Raise `ModelError` for numbers in config.json that the weights rule out, before transformers builds from them."""
+    sizes = {size for shape in shapes.values() for size in shape}
+    largest = max(sizes, default=0)
+    table = any("position" in name or "wpe" in name for name in shapes)
+    entries: list[tuple[str, object]] = list(config.items())
+    while entries:
+        key, value = entries.pop()
+        if isinstance(value, Mapping):
+            entries += value.items()
+        elif isinstance(value, list):
+            entries += [(key, item) for item in value]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            if "layer" in key:
+                most = max(len(shapes), 100)
+            elif _FREE.search(key):
+                most = largest if "position" in key and table else _UNRELATED
+            else:
+                most = largest if _SIZES.search(key) else max(largest, 100_000)
+            if abs(value) > most or (key in _WIDTHS and value not in sizes):
+                raise ModelError(
+                    f"{folder / 'config.json'}: {key!r} is {value!r:.80}, which does not fit the weights beside it: "
+                    "they do not belong together; fetch the model again"
+                )
 
 
 def _read_family(folder: Path, config: Mapping[str, object], family: Family) -> tuple[Encoder, dict[str, Tensor]]:
     """A body that the packed encoder runs, built without ever being initialised at random."""
     settings = family.read(config)
+    if settings.max_positions < 1:
+        raise ModelError(
+            f"{folder / 'config.json'} leaves no positions for tokens, got max_position_embeddings too small"
+        )
     names = family.names(settings)
+    # Sizes are compared with the files before anything of these sizes is built or read.
+    shapes = stored_shapes(folder)
+    check_names(shapes, names, source=str(folder))
     with unfilled():
         encoder = Encoder(settings)
-    expected = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
-    state = load_weights(folder)
-    _check_shapes(state, names, expected, folder)
-    ours, left = from_theirs(state, names, source=str(folder))
+    _check_shapes(shapes, names, {name: tensor.shape for name, tensor in encoder.state_dict().items()}, folder)
+    ours, left = from_theirs(load_weights(folder), names, source=str(folder))
     encoder.load_state_dict(ours, assign=True)
     return encoder, left
 
 
-def _check_shapes(state: Mapping[str, Tensor], names: Names, expected: Mapping[str, torch.Size], folder: Path) -> None:
+def _check_shapes(
+    shapes: Mapping[str, list[int]], names: Names, expected: Mapping[str, torch.Size], folder: Path
+) -> None:
     """Every weight that is there has the shape that config.json asks for."""
     word = names["embeddings.word.weight"]
     assert isinstance(word, str)
-    prefix = min((name for name in state if name.endswith(word)), key=len, default=word).removesuffix(word)
+    prefix = min((name for name in shapes if name.endswith(word)), key=len, default=word).removesuffix(word)
     for ours, theirs in names.items():
         parts = (theirs,) if isinstance(theirs, str) else theirs
         wanted = [expected[ours][0] // len(parts), *expected[ours][1:]]
         for part in parts:
             for name in (prefix + part, prefix + _old(part)):
-                if name in state and list(state[name].shape) != wanted:
+                if name in shapes and shapes[name] != wanted:
                     raise ModelError(
-                        f"{folder}: the weight {name!r} has shape {list(state[name].shape)}, but config.json asks for "
+                        f"{folder}: the weight {name!r} has shape {shapes[name]}, but config.json asks for "
                         f"{wanted}: the weights and config.json do not belong together"
                     )
 
@@ -222,6 +261,11 @@ def read_tokenizer(
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json or a vocabulary); {contents(folder)}")
     tokenizer = Tokenizer.from_folder(folder, lower_case=saved.lower_case)
     rows = body.config.vocab_size
+    if body.config.family == "xlnet" and "token_type_ids" in (tokenizer.config.get("model_input_names") or ()):
+        raise ModelError(
+            f"{folder}: XLNet with token_type_ids is not supported: remove them from model_input_names in "
+            "tokenizer_config.json, as transformers 5 does by default"
+        )
     if tokenizer.vocab_size > rows:
         raise ModelError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model's embedding only {rows} rows: "
@@ -242,7 +286,7 @@ def read_tokenizer(
 def _stated_length(folder: Path) -> int | None:
     """model_max_length, unless it is the huge number by which transformers says 'no limit'."""
     value = read_object(folder / "tokenizer_config.json").get("model_max_length")
-    return int(value) if isinstance(value, int | float) and 0 < value < 1_000_000 else None
+    return int(value) if isinstance(value, int | float) and 1 < value < 1_000_000 else None  # True is no length
 
 
 def _pooling(body: ModelBody, rest: list[layout.Module], asked: Modes | None, notes: list[str]) -> tuple[Pooling, bool]:
@@ -302,8 +346,8 @@ def _read_dense(module: layout.Module, dimension: int) -> Dense:
     if config.get("use_residual"):
         raise ModelError(f"{path}: a Dense module with use_residual is not known here")
     enters, leaves = config.get("in_features"), config.get("out_features")
-    if not isinstance(leaves, int) or leaves < 1:
-        raise ModelError(f"{path}: out_features must be a positive whole number, got {leaves!r}")
+    if isinstance(leaves, bool) or not isinstance(leaves, int) or not 1 <= leaves <= 100_000_000:
+        raise ModelError(f"{path}: out_features must be a positive whole number, got {leaves!r:.80}")
     if enters != dimension:
         raise ModelError(f"{path}: in_features is {enters!r}, but what comes before it gives {dimension} values")
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]

@@ -12,6 +12,7 @@ from munjang.checkpoint.unfilled import unfilled
 from munjang.checkpoint.weights import load_weights
 from munjang.errors import ModelError
 from munjang.nn.bodies import StaticEmbedding
+from munjang.text.parsing import parse_tokenizer
 from munjang.text.tokenizer import Tokenizer
 
 ENDLESS = 1 << 30  # such a model reads a text of any length
@@ -20,7 +21,7 @@ ENDLESS = 1 << 30  # such a model reads a text of any length
 def read_static(folder: Path, *, max_length: int | None) -> tuple[StaticEmbedding, Tokenizer]:
     """The table and its tokenizer, which adds no special tokens, as in sentence-transformers."""
     tokenizer = _tokenizer(folder, max_length)
-    table = _table(folder)
+    table = _table(folder, tokenizer.vocab_size)
     if tokenizer.vocab_size > len(table):
         raise ModelError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding only {len(table)} rows: "
@@ -51,14 +52,10 @@ def _tokenizer(folder: Path, max_length: int | None) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ModelError(f"{folder} has no tokenizer.json, which a static model needs; {contents(folder)}")
-    try:
-        backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises bare Exception for a file it cannot parse
-        raise ModelError(f"{path} is damaged or of an unknown kind: {error}; fetch the model again") from error
-    return without_special_tokens(backend, max_length)
+    return without_special_tokens(parse_tokenizer(path), max_length)
 
 
-def _table(folder: Path) -> Tensor:
+def _table(folder: Path, tokens: int) -> Tensor:
     """One row per token id; model2vec's mapping and weights per token are folded in."""
     weights = load_weights(folder)
     if "embedding.weight" in weights:
@@ -66,7 +63,14 @@ def _table(folder: Path) -> Tensor:
     elif "embeddings" in weights:
         table = weights["embeddings"]
         if "mapping" in weights:
-            table = table[weights["mapping"].long()]
+            mapping = weights["mapping"].long()
+            # A short mapping could repeat a long row as often as it likes: there is one entry for each token.
+            if mapping.shape != (tokens,) or (tokens and not 0 <= mapping.min() <= mapping.max() < len(table)):
+                raise ModelError(
+                    f"{folder}: 'mapping' must have one of the {len(table)} rows for each of the {tokens} tokens, got "
+                    f"shape {list(mapping.shape)}: the files do not belong together"
+                )
+            table = table[mapping]
         if "weights" in weights:
             table = table * weights["weights"].to(table.dtype)[:, None]
     else:

@@ -25,7 +25,7 @@ from munjang.errors import ModelError
 SAFE = "model.safetensors"
 COMPACT = "model.int8.safetensors"  # see compact.py
 PICKLE = "pytorch_model.bin"
-_LONGEST_HEADER = 100_000_000  # as the library has it
+_LONGEST_HEADER = 16 << 20  # bytes; a tensor takes about 150
 _LFS = b"version "
 _CONVERT = (
     "convert it where you trust it: safetensors.torch.save_file(torch.load('pytorch_model.bin'), 'model.safetensors')"
@@ -75,6 +75,22 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
             loaded = unpack(loaded, source=str(path))
         weights.update({name: _checked(name, tensor, path) for name, tensor in loaded.items()})
     return weights
+
+
+def stored_shapes(folder: Path) -> dict[str, list[int]]:
+    """Shapes of a folder's weights by name, from the headers of its files; of pickles, from their tensors."""
+    shapes: dict[str, list[int]] = {}
+    for path in weight_files(folder):
+        if path.suffix == ".bin":
+            shapes |= {name: list(tensor.shape) for name, tensor in _load_pickle(path).items()}
+            continue
+        _check_safe(path)
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                shapes |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no dict)
+        except (safetensors.SafetensorError, OSError, ValueError) as error:
+            raise ModelError(f"{path} is damaged ({error}); fetch the model again") from error
+    return shapes
 
 
 def _checked(name: str, tensor: Tensor, path: Path) -> Tensor:
@@ -137,8 +153,21 @@ def _data_bytes(header: bytes) -> int:
         return max(
             (int(entry["data_offsets"][1]) for name, entry in table.items() if name != "__metadata__"), default=0
         )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError):
         return 0
+
+
+def _check_zip(path: Path) -> None:
+    """torch stores without compression; compressed entries could grow a thousandfold."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise ModelError(f"{path} is damaged or cut off ({error}); fetch the model again") from error
+    if size > path.stat().st_size:
+        raise ModelError(f"{path} is damaged: it unpacks to {size:,} bytes; fetch the model again")
 
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
@@ -148,6 +177,7 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         if file.read(8) == _LFS:
             raise ModelError(f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` in that folder")
+    _check_zip(path)
     try:
         # Only files in the zip format that torch has written since 1.6 can be mapped.
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
@@ -164,4 +194,8 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
         state = state["state_dict"]
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(f"{path} must hold named tensors, got {type(state).__name__}")
+    # A view can repeat few stored values many times (a stride of 0); whole tensors take as much as they store. Weights
+    # may share storage, hence the factor.
+    if sum(tensor.numel() * tensor.element_size() for tensor in state.values()) > 8 * path.stat().st_size:
+        raise ModelError(f"{path} is damaged: its tensors are larger than the file; fetch the model again")
     return {str(name): tensor for name, tensor in state.items()}

@@ -215,21 +215,9 @@ def _write_encoder(body: Encoder, parts: ModelParts, folder: Path, dtype: torch.
 
 def write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
     config = {key: value for key, value in parts.hf_config.items() if key not in DROPPED}
-    state = body.model.state_dict()
-    if config.get("is_encoder_decoder"):
-        # Only the encoder is held. Under these names both the whole model and the encoder alone find it.
-        words = body.model.get_input_embeddings().weight
-        state = {f"encoder.{name}": tensor for name, tensor in state.items()} | {
-            "shared.weight": words.detach().clone()
-        }
-        config["architectures"] = (
-            ["T5EncoderModel"] if config.get("model_type") == "t5" else config.get("architectures")
-        )
-        write_weights(folder, state, dtype)
-    else:
-        held = {name: _plain(tensor, dtype) for name, tensor in state.items()}
-        body.model.save_pretrained(folder, state_dict=held, safe_serialization=True)
-        config |= {key: value for key, value in read_object(folder / "config.json").items() if key not in DROPPED}
+    held = {name: _plain(tensor, dtype) for name, tensor in body.model.state_dict().items()}
+    body.model.save_pretrained(folder, state_dict=held, safe_serialization=True)
+    config |= {key: value for key, value in read_object(folder / "config.json").items() if key not in DROPPED}
     write_json(folder / "config.json", config | {"torch_dtype": dtype_name(dtype)})
 
 

@@ -21,6 +21,10 @@ def encode_ids(backend: tokenizers.Tokenizer, texts: Sequence[str], *, special: 
     except (TypeError, UnicodeError) as error:
         check_unicode(texts)
         raise InputError(f"the tokenizer refused a text: {error}") from error
+    except BaseException as error:  # a panic of the library, which is no Exception: its pattern backtracked too long
+        if type(error).__name__ != "PanicException":
+            raise
+        raise InputError(f"the tokenizer failed on a text: {error}") from error
 
 
 def check_unicode(texts: Sequence[str], *, first: int = 0) -> None:

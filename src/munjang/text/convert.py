@@ -22,6 +22,8 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
 from munjang.errors import MissingExtraError, ModelError, ModelWarning
+from munjang.text.backend import LONE_SURROGATE
+from munjang.text.parsing import parse_tokenizer
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "merges.txt", *SENTENCEPIECE_FILES)
@@ -64,6 +66,8 @@ def token_text(value: object) -> str | None:
     """The text of a special token, which is written as a string or as {"content": ...}."""
     if isinstance(value, Mapping):
         value = value.get("content")
+    if isinstance(value, str) and LONE_SURROGATE.search(value):
+        raise ModelError(f"tokenizer_config.json: the special token {value!a:.80} is not valid Unicode")
     return value if isinstance(value, str) else None
 
 
@@ -83,10 +87,7 @@ def _backend(folder: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
 
 
 def _from_tokenizer_json(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    try:
-        backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises bare Exception for a file it cannot parse
-        raise ModelError(f"{path} is damaged or of an unknown kind: {error}; fetch the model again") from error
+    backend = parse_tokenizer(path)
     family = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
     if family in BERT_LIKE and isinstance(backend.normalizer, normalizers.BertNormalizer):
         _apply(backend.normalizer, BERT_OPTIONS, config, path)
@@ -106,7 +107,12 @@ def _apply(component: Any, options: Mapping[str, str], config: Mapping[str, Any]
                 ModelWarning,
                 stacklevel=2,
             )
-            setattr(component, field, config[key])
+            try:
+                setattr(component, field, config[key])
+            except TypeError as error:
+                raise ModelError(
+                    f"tokenizer_config.json beside {path}: {key!r} is {config[key]!r:.80}: {error}"
+                ) from error
 
 
 def _from_vocab_txt(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -117,12 +123,15 @@ def _from_vocab_txt(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokeniz
     names = _special_names(config, BERT_TOKENS)
     _require(path, vocabulary, [names["unk"], names["cls"], names["sep"]])
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk"]))
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-        strip_accents=config.get("strip_accents"),
-        lowercase=config.get("do_lower_case", True),  # the default of every BERT tokenizer class
-    )
+    try:
+        backend.normalizer = normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+            strip_accents=config.get("strip_accents"),
+            lowercase=config.get("do_lower_case", True),  # the default of every BERT tokenizer class
+        )
+    except TypeError as error:
+        raise ModelError(f"tokenizer_config.json beside {path} has an option of a wrong type: {error}") from error
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = tokenizers.decoders.WordPiece(prefix="##")
     backend.add_special_tokens([name for name in names.values() if name in vocabulary])
@@ -184,11 +193,14 @@ def _from_sentencepiece(folder: Path) -> tokenizers.Tokenizer:
 def _add_listed(backend: tokenizers.Tokenizer, folder: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
     """Add what added_tokens.json and added_tokens_decoder list, in the order of their ids."""
     listed: dict[int, tuple[AddedToken, bool]] = {}
-    for text, index in _read_json(folder / "added_tokens.json").items():
-        listed[int(index)] = (AddedToken(text, normalized=False), False)
-    for key, entry in dict(config.get("added_tokens_decoder") or {}).items():
-        flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "normalized")}
-        listed[int(key)] = (AddedToken(entry["content"], **flags), bool(entry.get("special", False)))
+    try:
+        for text, index in _read_json(folder / "added_tokens.json").items():
+            listed[int(index)] = (AddedToken(text, normalized=False), False)
+        for key, entry in dict(config.get("added_tokens_decoder") or {}).items():
+            flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "normalized")}
+            listed[int(key)] = (AddedToken(entry["content"], **flags), bool(entry.get("special", False)))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise ModelError(f"the added tokens in {folder} are damaged ({error!r}); fetch the model again") from error
     for index, (token, special) in sorted(listed.items()):
         (backend.add_special_tokens if special else backend.add_tokens)([token])
         given = backend.token_to_id(token.content)
@@ -223,7 +235,9 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
+    except RecursionError as error:
+        raise ModelError(f"{path} is not valid JSON: it is nested too deeply") from error
+    except ValueError as error:
         raise ModelError(f"{path} is not valid JSON: {error}; fetch the model again") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} must hold a JSON object, found {type(content).__name__}")

@@ -6,7 +6,7 @@ Where queries, keys and values are three tensors there, `theirs` is a tuple of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -64,26 +64,29 @@ def from_theirs(
     Weights may carry a prefix ('bert.', 'model.', '0.auto_model.'): whatever stands before the word embeddings' name.
     Old checkpoints call LayerNorm's parameters gamma and beta.
     """
-    state = {_modern(name): tensor for name, tensor in state.items()}
-    prefix = _prefix(state, names, source)
-    stripped = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    prefix = check_names(state, names, source=source)
+    stripped = {_modern(name).removeprefix(prefix): tensor for name, tensor in state.items()}
     ours: dict[str, Tensor] = {}
-    missing: list[str] = []
     used: set[str] = set()
     for name, theirs in names.items():
         wanted = (theirs,) if isinstance(theirs, str) else theirs
-        absent = [w for w in wanted if w not in stripped]
-        if absent:
-            missing += absent
-            continue
         used.update(wanted)
         ours[name] = stripped[wanted[0]] if len(wanted) == 1 else torch.cat([stripped[w] for w in wanted])
+    return ours, {name: tensor for name, tensor in stripped.items() if name not in used}
+
+
+def check_names(stored: Iterable[str], names: Names, *, source: str) -> str:
+    """The prefix of stored weights; raise `ModelError` if one of `names` is not among them."""
+    modern = {_modern(name) for name in stored}
+    prefix = _prefix(modern, names, source)
+    wanted = [part for theirs in names.values() for part in ((theirs,) if isinstance(theirs, str) else theirs)]
+    missing = [name for name in wanted if prefix + name not in modern]
     if missing:
         raise ModelError(
             f"{source} lacks {len(missing)} of the weights its config asks for, the first of them {missing[0]!r}: "
             "the weights and config.json do not belong together, or a file is incomplete"
         )
-    return ours, {name: tensor for name, tensor in stripped.items() if name not in used}
+    return prefix
 
 
 def to_theirs(state: Mapping[str, Tensor], names: Names) -> dict[str, Tensor]:
@@ -101,7 +104,7 @@ def _modern(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _prefix(state: Mapping[str, Tensor], names: Names, source: str) -> str:
+def _prefix(state: Collection[str], names: Names, source: str) -> str:
     word = names["embeddings.word.weight"]
     assert isinstance(word, str)
     found = [name for name in state if name.endswith(word)]

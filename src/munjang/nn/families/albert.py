@@ -7,14 +7,14 @@ from dataclasses import replace
 from munjang.errors import ModelError
 from munjang.nn.config import EncoderConfig, LayerConfig
 from munjang.nn.families import bert
-from munjang.nn.families.reading import Config, activation, whole
+from munjang.nn.families.reading import Config, activation, layers, whole
 
 
 def read(config: Config) -> EncoderConfig:
     """Every step uses a stored layer: step -> group -> the layers inside the group."""
     base = bert.read({"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, **config})
-    steps, groups = whole(config, "num_hidden_layers"), whole(config, "num_hidden_groups", default=1)
-    inner = whole(config, "inner_group_num", default=1)
+    steps, groups = layers(config, "num_hidden_layers"), whole(config, "num_hidden_groups", default=1)
+    inner = whole(config, "inner_group_num", default=1, least=1, most=100)
     if not 1 <= groups <= steps:
         raise ModelError(f"config.json: num_hidden_groups must be 1..{steps} (the layers), got {groups}")
     schedule = [

@@ -10,23 +10,23 @@ from munjang.nn.families.reading import Config, activation, heads, number, plain
 
 def read(config: Config) -> EncoderConfig:
     """BERT: absolute positions from 0, segments."""
-    hidden = whole(config, "hidden_size")
+    hidden = whole(config, "hidden_size", least=1)
     rows = whole(config, "max_position_embeddings")
     return EncoderConfig(
         family=str(config["model_type"]),
-        vocab_size=whole(config, "vocab_size"),
+        vocab_size=whole(config, "vocab_size", least=1),
         hidden=hidden,
         heads=heads(config, hidden, "num_attention_heads"),
         intermediate=whole(config, "intermediate_size"),
         max_positions=rows,
-        steps=plain_steps(whole(config, "num_hidden_layers")),
+        steps=plain_steps(config, "num_hidden_layers"),
         embedding_size=hidden,
         activation=activation(config, "hidden_act", default="gelu"),
         norm_eps=number(config, "layer_norm_eps", default=1e-12),
         position_rows=rows,
-        segments=whole(config, "type_vocab_size", default=2),
-        dropout=number(config, "hidden_dropout_prob", default=0.1),
-        attention_dropout=number(config, "attention_probs_dropout_prob", default=0.1),
+        segments=whole(config, "type_vocab_size", default=2, least=1),
+        dropout=number(config, "hidden_dropout_prob", default=0.1, most=1),
+        attention_dropout=number(config, "attention_probs_dropout_prob", default=0.1, most=1),
         initializer_range=number(config, "initializer_range", default=0.02),
     )
 

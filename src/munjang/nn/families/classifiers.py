@@ -74,7 +74,7 @@ def standard_head(config: Config) -> StandardHead | None:
 
 def sbert_dropout(config: Config) -> float:
     """The paper's head: classifier_dropout, or else the body's."""
-    return number(config, "classifier_dropout", "hidden_dropout_prob", "dropout", default=0.1)
+    return number(config, "classifier_dropout", "hidden_dropout_prob", "dropout", default=0.1, most=1)
 
 
 def _shape(kind: str, config: Config) -> tuple[HeadShape, float, dict[str, str], frozenset[str]]:
@@ -84,13 +84,13 @@ def _shape(kind: str, config: Config) -> tuple[HeadShape, float, dict[str, str],
         pooler = {"dense": "pooler.dense", "out": "classifier"}
         return HeadShape("tanh", drop_first=False), dropout, pooler, frozenset({"dense"})
     if kind == "albert":
-        dropout = number(config, "classifier_dropout_prob", default=0.1)
+        dropout = number(config, "classifier_dropout_prob", default=0.1, most=1)
         layers = {"dense": "pooler", "out": "classifier"}
         return HeadShape("tanh", drop_first=False), dropout, layers, frozenset({"dense"})
     if kind == "electra":
         return HeadShape("gelu"), dropout, two_layers, frozenset()
     if kind == "distilbert":
-        dropout = number(config, "seq_classif_dropout", default=0.2)
+        dropout = number(config, "seq_classif_dropout", default=0.2, most=1)
         layers = {"dense": "pre_classifier", "out": "classifier"}
         return HeadShape("relu", drop_first=False), dropout, layers, frozenset()
     if kind == "modernbert":
@@ -113,12 +113,12 @@ def _modernbert(config: Config) -> tuple[HeadShape, float, dict[str, str], froze
         norm_bias=bool(config.get("norm_bias", False)),
     )
     layers = {"dense": "head.dense", "norm": "head.norm", "out": "classifier"}
-    return shape, number(config, "classifier_dropout", default=0.0), layers, frozenset()
+    return shape, number(config, "classifier_dropout", default=0.0, most=1), layers, frozenset()
 
 
 def _deberta(config: Config) -> tuple[HeadShape, float, dict[str, str], frozenset[str]]:
     # The first dropout has a rate of its own (pooler_dropout, 0 in published models): it counts only in training.
-    dropout = number(config, "cls_dropout", "hidden_dropout_prob", default=0.1)
+    dropout = number(config, "cls_dropout", "hidden_dropout_prob", default=0.1, most=1)
     shape = HeadShape(_activation(config, "pooler_hidden_act", "gelu"), drop_first=False)
     return shape, dropout, {"dense": "pooler.dense", "out": "classifier"}, frozenset()
 
@@ -127,6 +127,6 @@ def _activation(config: Config, key: str, default: HeadActivation) -> HeadActiva
     name = config.get(key) or default
     if name == "tanh" or name == "sigmoid":
         return name
-    if name not in ACTIVATIONS:
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         raise ModelError(f"config.json: {key} {name!r} is not known here; known are tanh, {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[str(name)]
+    return ACTIVATIONS[name]

@@ -8,22 +8,22 @@ from munjang.nn.families.reading import Config, activation, heads, number, plain
 
 def read(config: Config) -> EncoderConfig:
     """DistilBERT's own keys; LayerNorm's epsilon is fixed in its implementation."""
-    hidden = whole(config, "dim", "hidden_size")
+    hidden = whole(config, "dim", "hidden_size", least=1)
     rows = whole(config, "max_position_embeddings")
     return EncoderConfig(
         family="distilbert",
-        vocab_size=whole(config, "vocab_size"),
+        vocab_size=whole(config, "vocab_size", least=1),
         hidden=hidden,
         heads=heads(config, hidden, "n_heads", "num_attention_heads"),
         intermediate=whole(config, "hidden_dim"),
         max_positions=rows,
-        steps=plain_steps(whole(config, "n_layers", "num_hidden_layers")),
+        steps=plain_steps(config, "n_layers", "num_hidden_layers"),
         embedding_size=hidden,
         activation=activation(config, "activation", default="gelu"),
         norm_eps=1e-12,
         position_rows=rows,
-        dropout=number(config, "dropout", default=0.1),
-        attention_dropout=number(config, "attention_dropout", default=0.1),
+        dropout=number(config, "dropout", default=0.1, most=1),
+        attention_dropout=number(config, "attention_dropout", default=0.1, most=1),
         initializer_range=number(config, "initializer_range", default=0.02),
     )
 

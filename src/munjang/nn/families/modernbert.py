@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from munjang.errors import ModelError
 from munjang.nn.config import EncoderConfig, LayerConfig
-from munjang.nn.families.reading import Config, activation, heads, number, whole
+from munjang.nn.families.reading import Config, activation, heads, layers, number, whole
 
 
 def read(config: Config) -> EncoderConfig:
     """Both generations of the config: `global_attn_every_n_layers` and `layer_types` + `rope_parameters`."""
-    hidden = whole(config, "hidden_size")
+    hidden = whole(config, "hidden_size", least=1)
     return EncoderConfig(
         family="modernbert",
-        vocab_size=whole(config, "vocab_size"),
+        vocab_size=whole(config, "vocab_size", least=1),
         hidden=hidden,
         heads=heads(config, hidden, "num_attention_heads"),
         intermediate=whole(config, "intermediate_size"),
@@ -28,18 +28,21 @@ def read(config: Config) -> EncoderConfig:
         attention_bias=bool(config.get("attention_bias", False)),
         mlp_bias=bool(config.get("mlp_bias", False)),
         norm_bias=bool(config.get("norm_bias", False)),
-        dropout=number(config, "mlp_dropout", default=0.0),
-        attention_dropout=number(config, "attention_dropout", default=0.0),
+        dropout=number(config, "mlp_dropout", default=0.0, most=1),
+        attention_dropout=number(config, "attention_dropout", default=0.0, most=1),
         initializer_range=number(config, "initializer_range", default=0.02),
     )
 
 
 def _steps(config: Config) -> tuple[LayerConfig, ...]:
-    layers = whole(config, "num_hidden_layers")
-    every = whole(config, "global_attn_every_n_layers", default=3)
-    kinds = config.get("layer_types") or ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers:
-        raise ModelError(f"config.json: layer_types must be a list of {layers} (the layers), got {kinds!r}")
+    count = layers(config, "num_hidden_layers")
+    every = whole(config, "global_attn_every_n_layers", default=3, least=1)
+    kinds = config.get("layer_types") or ["sliding_attention" if i % every else "full_attention" for i in range(count)]
+    if not isinstance(kinds, list) or len(kinds) != count:
+        raise ModelError(f"config.json: layer_types must be a list of {count} (the layers), got {kinds!r:.80}")
+    unknown = [kind for kind in kinds if kind not in ("sliding_attention", "full_attention")]
+    if unknown:
+        raise ModelError(f"config.json: layer_types may be sliding_attention or full_attention, got {unknown[0]!r:.80}")
     window = whole(config, "local_attention", default=128) // 2
     full = _theta(config, "full_attention", "global_rope_theta", 160_000.0)
     near = _theta(config, "sliding_attention", "local_rope_theta", 10_000.0)
