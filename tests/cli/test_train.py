@@ -236,3 +236,31 @@ def test_matryoshka_sizes_and_refused_rows_are_told(
     assert re.match(r"sts +sts-test\.tsv, first 16 values +test +spearman", lines[2])
     assert "note: sts.tsv (train): 1 of 25 rows were not used: score is empty (1); the first is sts.tsv line 26" in said
     assert not (tmp_path / "run" / "before.json").exists()
+
+
+@pytest.mark.parametrize("recipe", ["nli", "cross-nli", "chain"])
+def test_scores_are_no_labels(recipe: str, files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    data = ["--train", files["sts"]] if recipe != "chain" else ["--train", f"nli={files['sts']}"]
+    stages = ["nli"] if recipe == "chain" else []
+    base = ["train", recipe, *stages, "--model", tiny, *data, "--columns", "a=문장1,b=문장2,label=score", *QUICK]
+    with pytest.raises(InputError, match=r"real numbers.*score=NAME.*--any-labels"):
+        command(*base, "-o", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_that_look_like_scores_when_asked_for(files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    base = ["train", "nli", "--model", tiny, "--train", files["sts"], "--columns", "a=문장1,b=문장2,label=score"]
+    command(*base, "--any-labels", "-o", run, *QUICK)
+    saved = json.loads((run / "recipe.json").read_text(encoding="utf-8"))["options"]["sets"]
+    assert saved["any_labels"] is True
+    command("train", "--config", run / "recipe.json", "-o", tmp_path / "again", "-q")
+
+
+def test_scores_outside_the_range(files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    base = ["train", "sts", "--model", tiny, "--train", files["sts"], "--score-range", "0,1", *QUICK]
+    columns = ["--columns", "a=문장1,b=문장2,score=score"]
+    with pytest.raises(InputError, match=r"of 24 scores are outside .*--score-range 0,5.*--drop-outside"):
+        command(*base, *columns, "-o", tmp_path / "run")
+    said = command(*base, *columns, "--drop-outside", "-o", tmp_path / "run")
+    assert re.search(r"\d+ of 24 rows were not used: score is outside 0\.\.1", said)
