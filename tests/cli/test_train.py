@@ -264,3 +264,19 @@ def test_scores_outside_the_range(files: dict[str, Path], tiny: Path, tmp_path: 
         command(*base, *columns, "-o", tmp_path / "run")
     said = command(*base, *columns, "--drop-outside", "-o", tmp_path / "run")
     assert re.search(r"\d+ of 24 rows were not used: score is outside 0\.\.1", said)
+
+
+def test_the_rows_of_nli_are_counted_as_contrastive_uses_them(
+    files: dict[str, Path], tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = ["--device", "cpu", "--epochs", "1", "--batch-size", "4"]
+    sets = ["--train", files["nli"], "--dev", files["nli-dev"], "--columns", "a=문장1,b=문장2"]
+    said = command("train", "contrastive", "--model", tiny, *sets, "-o", tmp_path / "run", *quick)
+    shown = capsys.readouterr().err
+    assert "train nli.tsv: 18 rows, 12 used, 6 refused: neutral (6)" in shown
+    assert "12 of anchor / positive / negative made of them" in shown
+    assert "contrastive: 3 steps, 12 rows" in said
+    assert "dev nli-dev.tsv: 18 rows, 12 used" in shown  # an entailment and a contradiction make a triplet
+    assert "nli.tsv (train): 6 of 18 rows were not used: neutral (6)" in said
+    command("train", "nli", "--model", tiny, *sets, "-o", tmp_path / "nli", *quick)
+    assert "train nli.tsv: 18 rows, 18 used" in capsys.readouterr().err

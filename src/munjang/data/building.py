@@ -28,7 +28,7 @@ from munjang.data.cells import (
     score_cell,
     text_cell,
 )
-from munjang.data.kinds import TARGET_ROLES, Chosen, Kind, check_kind, choose_columns
+from munjang.data.kinds import PAIR_LABELS, PAIR_SCORES, TARGET_ROLES, Chosen, Kind, check_kind, choose_columns
 from munjang.data.reading import Counting, Outside, Reading, Refusal, some_of
 from munjang.errors import DataError, InputError
 
@@ -131,7 +131,7 @@ def build(records: Records, wanted: Wanted) -> Built:
             continue
         for (column, _, _), text in zip(places, texts, strict=True):
             column.append(text)
-    reading = counting.reading(rows, (*records.notes, *chosen.note))
+    reading = counting.reading(rows, (*records.notes, *chosen.note, *_unused(records.names, wanted.kind, chosen)))
     if outside and not wanted.drop_outside:
         raise InputError(_outside_message(records, wanted, targets, outside, rows))
     _refuse_nothing_left(records, reading)
@@ -255,6 +255,14 @@ def _targets(records: Records, wanted: Wanted, chosen: Chosen) -> _Targets:
         labels = None if wanted.label_map is None else Labels.of(wanted.label_map)
         return _LabelIds(position, column, labels, wanted, records.where)
     return _Lists(position, column, len(chosen.texts) - 1 if wanted.kind == "pairs" else None)
+
+
+def _unused(names: Sequence[str], kind: Kind, chosen: Chosen) -> list[str]:
+    """Say that pairs are taken for positives although a column labels or scores them."""
+    if kind != "pairs" or chosen.target is not None:
+        return []
+    unused = [name for name in names if name.strip().lower() in (*PAIR_LABELS, *PAIR_SCORES)]
+    return [f"not used, every row is a positive: {', '.join(unused)}"] if unused else []
 
 
 def _outside_message(
