@@ -25,7 +25,7 @@ from torch import Tensor
 
 from munjang import checkpoint, vectors
 from munjang.checkpoint import ModelParts, with_thresholds
-from munjang.computer import Computer, fingerprint_of
+from munjang.computer import Computer, Copyable, fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
 from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows
@@ -56,7 +56,7 @@ class Job:
     dimension: int
 
 
-class BiEncoder:
+class BiEncoder(Copyable):
     """A sentence encoder. Make one with `munjang.load`."""
 
     def __init__(

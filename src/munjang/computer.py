@@ -8,16 +8,65 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import pickle
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from munjang.checkpoint import CrossParts, ModelParts
+from munjang.errors import InputError, ModelWarning
+from munjang.nn.device import choose_device
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import check_ids, to_packed
 from munjang.text.batches import Batch
 from munjang.text.ragged import Int32
 from munjang.text.tokenizer import Tokenizer
+from munjang.types import DTypeName
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Copyable(ABC):
+    """A model that pickle, deepcopy and joblib copy: its parts and settings; what computes is made again.
+
+    The weights travel by value, also to processes that multiprocessing starts, so that no copy shares any with the
+    model. A copy lands on the same device, or on the CPU where that device does not exist.
+    """
+
+    _device: torch.device
+    _asked: DTypeName
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Make the computing copy again."""
+
+    def __getstate__(self) -> dict[str, object]:
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_computer", "_exact")}
+        return {**state, "parts": pickle.dumps(state["parts"], protocol=pickle.HIGHEST_PROTOCOL)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state, parts=pickle.loads(state["parts"]))
+        try:
+            self._device = choose_device(state["_device"])
+        except InputError:
+            warnings.warn(
+                f"there is no device {state['_device']} here: the copy is on the CPU", ModelWarning, stacklevel=2
+            )
+            self._device = torch.device("cpu")
+            if self._asked == "float16":  # for GPUs only
+                self._asked = "auto"
+        self.refresh()
+
+    def __copy__(self) -> Self:
+        """Share everything."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
 
 
 class Computer:

@@ -27,7 +27,7 @@ from munjang.checkpoint import CrossParts, HeadWish, ModelParts, with_thresholds
 from munjang.checkpoint.cross_parts import HeadName
 from munjang.checkpoint.cross_reading import from_model
 from munjang.checkpoint.hub import CROSS_ORGANISATION
-from munjang.computer import CrossComputer, cross_fingerprint_of
+from munjang.computer import Copyable, CrossComputer, cross_fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
 from munjang.inputs import Progress, as_pairs, progress_teller, split_pairs
@@ -76,7 +76,7 @@ class Calibration:
     ece_after: float
 
 
-class CrossEncoder:
+class CrossEncoder(Copyable):
     """A scorer or labeller of pairs. Make one with `munjang.load_cross_encoder`."""
 
     def __init__(

@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from munjang import forking
+from munjang.forking import check_device, check_generation, computation
 from munjang.nn.device import cpu_cores
 from munjang.preparing import MANY_CORES, in_a_thread, in_turns
 from munjang.text.batches import Batch, pack
@@ -57,6 +59,7 @@ def plan_for(device: torch.device, threads: int) -> Plan:
     """CPU: batches that stay near the caches. CUDA: batches that fill the chip, windows that overlap tokenising."""
     if device.type == "cpu":
         return Plan(window_texts=4096, window_characters=4 << 20, budget=1536, workers=threads)
+    check_device(device.type)
     return Plan(window_texts=4096, window_characters=16 << 20, budget=_device_budget(device), workers=0)
 
 
@@ -91,6 +94,7 @@ class Engine(Generic[Item]):
 
     def run(self, windows: Iterable[Sequence[Item]], done: Callable[[int], None] | None = None) -> Iterator[Window]:
         """Yield each window's result, in order; `done(n)` is told of every n inputs that are finished."""
+        generation = forking.generation()
         report = done or (lambda n: None)
         launched: deque[_OnWorkers | _OnDevice] = deque()
         workers = _Workers(self._plan.workers)
@@ -102,15 +106,18 @@ class Engine(Generic[Item]):
                 launched.append(window)
                 if len(launched) > 1:
                     yield launched.popleft().finish()
+                    check_generation(generation)
             while launched:
                 yield launched.popleft().finish()
+                check_generation(generation)
         finally:
             workers.stop()
             started.close()
 
     def _prepare(self, items: Sequence[Item]) -> tuple[Tokens, list[Batch]]:
-        tokens = self._tokenise(items)
-        return tokens, pack(tokens, self._plan.budget)
+        with computation:
+            tokens = self._tokenise(items)
+            return tokens, pack(tokens, self._plan.budget)
 
     def _prepare_beside(self, items: Sequence[Item]) -> tuple[Tokens, list[Batch]]:
         assert self._beside is not None
@@ -129,7 +136,7 @@ class Engine(Generic[Item]):
             yield _OnWorkers(tokens, rows, [start(self._on_cpu, batch, rows, report) for batch in batches])
 
     def _on_cpu(self, batch: Batch, rows: Array, report: Callable[[int], None]) -> None:
-        with torch.inference_mode():
+        with computation, torch.inference_mode():
             rows[batch.rows] = self._compute(batch).numpy()
         report(len(batch.rows))
 

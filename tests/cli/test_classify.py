@@ -173,3 +173,20 @@ def test_arbitrary_labels_are_at_chance(
     first = capsys.readouterr().err.splitlines()[0]  # also where -q leaves the rest out
     assert "at chance" in first
     assert "accuracy" in first
+
+
+def test_scores_and_texts_are_no_labels(run: Run, tmp_path: Path, model: str) -> None:
+    rows = [(f"글 {i}", f"{i % 7 / 2}", i % 7 * 30, f"본문 {i}") for i in range(40)]
+    with open(tmp_path / "rows.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "score", "topic", "body"), *rows])
+    away = ["--model", "not/there", "-o", str(tmp_path / "c")]
+    with pytest.raises(InputError, match=r"real numbers: 7 distinct.*--any-labels"):
+        run("train", str(tmp_path / "rows.csv"), "--column", "text", "--label-column", "score", *away)
+    with pytest.raises(InputError, match="as many different values as rows"):
+        run("train", str(tmp_path / "rows.csv"), "--column", "text", "--label-column", "body", *away)
+    with pytest.raises(InputError, match="any_labels"):
+        Classifier.fit([row[0] for row in rows], [row[1] for row in rows], None)  # type: ignore[arg-type]
+    here = ["--model", model, "--device", "cpu", "-q", "-o", str(tmp_path / "c")]
+    run("train", str(tmp_path / "rows.csv"), "--column", "text", "--label-column", "score", "--any-labels", *here)
+    assert len(Classifier.load(tmp_path / "c").labels) == 7
+    run("train", str(tmp_path / "rows.csv"), "--column", "text", "--label-column", "topic", *here, "--overwrite")

@@ -229,3 +229,14 @@ def test_where_nothing_can_be_written_nothing_is_measured(
             with pytest.raises(DataError, match=why):
                 call("m", "--sts", pairs, "--score-range", "0,5", option, str(path))
     assert models == {}
+
+
+def test_scores_outside_the_range_and_scores_for_labels(models: dict[str, Small], pairs: str, call: Call) -> None:
+    with pytest.raises(InputError, match=r"2 of 5 scores are outside .*--score-range 0,5.*--drop-outside"):
+        call("./one", "--sts", pairs, "--score-range", "0,2", "--columns", "score=점수")
+    with pytest.raises(InputError, match="4 of 5 labels are not in the label map"):
+        call("./one", "--same", pairs, "--labels", "different,same", "--columns", "label=점수")
+    with pytest.raises(InputError, match="real numbers"):
+        call("./one", "--nli", pairs, "--columns", "label=점수")
+    assert not models
+    assert "pairs.tsv" in call("./one", "--sts", pairs, "--score-range", "0,3.5", "--drop-outside")

@@ -114,3 +114,78 @@ def test_what_is_refused(small: Any, pairs: str, tmp_path: Path, capsys: pytest.
         main([pairs, "-o", str(output), "--overwrite", "--min-score", "5"])
     assert output.read_text() == "mine"
     assert not list(tmp_path.glob("*.partial"))
+
+
+NLI = [
+    ("비가 온다", "날씨가 궂다", "entailment"),
+    ("비가 온다", "우산을 샀다", "neutral"),
+    ("비가 온다", "하늘이 맑다", "contradiction"),
+    ("눈이 온다", "겨울 날씨이다", "entailment"),
+    ("눈이 온다", "덥고 습하다", "contradiction"),
+]
+
+
+def table(path: Path, header: str, rows: list[tuple[str, str, str]]) -> str:
+    path.write_text("\n".join([header, *("\t".join(row) for row in rows)]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def mined(arguments: list[str], tmp_path: Path) -> list[dict[str, str]]:
+    main([*arguments, "-o", str(tmp_path / "t.jsonl"), "--overwrite"])
+    return [json.loads(line) for line in (tmp_path / "t.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_entailments_are_positives_and_contradictions_negatives(
+    small: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small.device = torch.device("cpu")
+    path = table(tmp_path / "nli.tsv", "전제\t가설\t라벨", NLI)
+    rows = mined([path], tmp_path)
+    assert [(row["anchor"], row["positive"]) for row in rows] == [(a, b) for a, b, label in NLI if label[0] == "e"]
+    # Both score above the positives, so that the margin would leave out any other text.
+    assert [row["negative"] for row in rows] == ["하늘이 맑다", "덥고 습하다"]
+    said = capsys.readouterr().err
+    assert "5 rows, 2 used, 3 refused: contradiction (2), neutral (1)" in said
+    assert "columns guessed: anchor = 전제, positive = 가설; positives by column 라벨" in said
+    every = mined([path, "--all-positive", "--no-relative-margin"], tmp_path)
+    assert len(every) == 5
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "options", "kept"),
+    [
+        ("question1\tquestion2\tis_duplicate", "10010", ["--positive-label", "1"], [0, 3]),
+        ("question1\tquestion2\tis_duplicate", "10010", ["--positive-label", "0"], [1, 2, 4]),
+        ("sentence1\tsentence2\tscore", ["4.5", "1", "5.0", "3.9", "4"], ["--threshold", "4"], [0, 2, 4]),
+        ("sentence1\tsentence2\tlabel", ["4.5", "1", "5.0", "3.9", "4"], ["--threshold", "4"], [0, 2, 4]),
+        ("sentence1\tsentence2\tmine", ["a", "b", "a", "c", "b"],
+         ["--label-column", "mine", "--positive-label", "a,c"], [0, 2, 3]),
+        ("anchor\tpositive\trelevance", "01201", ["--threshold", "1"], [1, 2, 4]),
+    ],
+)  # fmt: skip
+def test_labels_and_scores_say_which_rows_are_positives(
+    header: str, values: Any, options: list[str], kept: list[int], small: Any, tmp_path: Path
+) -> None:
+    small.device = torch.device("cpu")
+    rows = [(a, b, value) for (a, b), value in zip(ROWS, values, strict=False)]
+    path = table(tmp_path / "x.tsv", header, rows)
+    found = mined([path, "--no-relative-margin", *options], tmp_path)
+    assert [(row["anchor"], row["positive"]) for row in found] == [ROWS[place] for place in kept]
+    assert not {row["negative"] for row in found} & {""}
+    if "--label-column" not in options:
+        with pytest.raises(munjang.errors.InputError, match=r"--positive-label.*--threshold.*--all-positive"):
+            mined([path], tmp_path)
+
+
+def test_columns_that_do_not_fit_the_question(small: Any, pairs: str, tmp_path: Path) -> None:
+    nli = table(tmp_path / "nli.tsv", "premise\thypothesis\tlabel", NLI)
+    for arguments, message in (
+        ([pairs, "--positive-label", "same"], "--label-column"),
+        ([pairs, "--threshold", "3"], "--label-column"),
+        ([nli, "--threshold", "3"], "holds no scores"),
+        ([nli, "--positive-label", "same"], "entailment, neutral, contradiction"),
+        ([nli, "--label-column", "x"], "no column 'x'"),
+    ):
+        with pytest.raises((munjang.errors.InputError, munjang.errors.DataError), match=message):
+            mined(arguments, tmp_path)
+    assert small.options == {}  # said before any model was loaded

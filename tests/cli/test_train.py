@@ -250,3 +250,47 @@ def test_matryoshka_sizes_and_refused_rows_are_told(
     assert re.match(r"sts +sts-test\.tsv, first 16 values +test +spearman", lines[2])
     assert "note: sts.tsv (train): 1 of 25 rows were not used: score is empty (1); the first is sts.tsv line 26" in said
     assert not (tmp_path / "run" / "before.json").exists()
+
+
+@pytest.mark.parametrize("recipe", ["nli", "cross-nli", "chain"])
+def test_scores_are_no_labels(recipe: str, files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    data = ["--train", files["sts"]] if recipe != "chain" else ["--train", f"nli={files['sts']}"]
+    stages = ["nli"] if recipe == "chain" else []
+    base = ["train", recipe, *stages, "--model", tiny, *data, "--columns", "a=문장1,b=문장2,label=score", *QUICK]
+    with pytest.raises(InputError, match=r"real numbers.*score=NAME.*--any-labels"):
+        command(*base, "-o", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_that_look_like_scores_when_asked_for(files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    base = ["train", "nli", "--model", tiny, "--train", files["sts"], "--columns", "a=문장1,b=문장2,label=score"]
+    command(*base, "--any-labels", "-o", run, *QUICK)
+    saved = json.loads((run / "recipe.json").read_text(encoding="utf-8"))["options"]["sets"]
+    assert saved["any_labels"] is True
+    command("train", "--config", run / "recipe.json", "-o", tmp_path / "again", "-q")
+
+
+def test_scores_outside_the_range(files: dict[str, Path], tiny: Path, tmp_path: Path) -> None:
+    base = ["train", "sts", "--model", tiny, "--train", files["sts"], "--score-range", "0,1", *QUICK]
+    columns = ["--columns", "a=문장1,b=문장2,score=score"]
+    with pytest.raises(InputError, match=r"of 24 scores are outside .*--score-range 0,5.*--drop-outside"):
+        command(*base, *columns, "-o", tmp_path / "run")
+    said = command(*base, *columns, "--drop-outside", "-o", tmp_path / "run")
+    assert re.search(r"\d+ of 24 rows were not used: score is outside 0\.\.1", said)
+
+
+def test_the_rows_of_nli_are_counted_as_contrastive_uses_them(
+    files: dict[str, Path], tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = ["--device", "cpu", "--epochs", "1", "--batch-size", "4"]
+    sets = ["--train", files["nli"], "--dev", files["nli-dev"], "--columns", "a=문장1,b=문장2"]
+    said = command("train", "contrastive", "--model", tiny, *sets, "-o", tmp_path / "run", *quick)
+    shown = capsys.readouterr().err
+    assert "train nli.tsv: 18 rows, 12 used, 6 refused: neutral (6)" in shown
+    assert "12 of anchor / positive / negative made of them" in shown
+    assert "contrastive: 3 steps, 12 rows" in said
+    assert "dev nli-dev.tsv: 18 rows, 12 used" in shown  # an entailment and a contradiction make a triplet
+    assert "nli.tsv (train): 6 of 18 rows were not used: neutral (6)" in said
+    command("train", "nli", "--model", tiny, *sets, "-o", tmp_path / "nli", *quick)
+    assert "train nli.tsv: 18 rows, 18 used" in capsys.readouterr().err

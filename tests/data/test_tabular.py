@@ -125,7 +125,7 @@ def test_every_bad_row_is_refused_with_its_reason_and_place(tmp_path: Path) -> N
         "가\t나\tmuch", "가\t나\t5.1", "가\t나\t-0.1", "가\t나\tnan", "가\t나\tinf",
         "가\t나\t1\t더", "가\t나", "", "다\t라\t0",
     )  # fmt: skip
-    found = read_examples(path, kind="scored", score_range=(0, 5))
+    found = read_examples(path, kind="scored", score_range=(0, 5), drop_outside=True)
     assert targets(found) == [1.0, 0.0]
     assert found.reading.refused_counts == {
         "sentence2 is empty": 1,
@@ -210,9 +210,68 @@ def test_numbers_as_labels_need_names() -> None:
     rows = [{"text": "좋다", "label": 1}, {"text": "싫다", "label": 0}, {"text": "?", "label": 2}]
     with pytest.raises(InputError, match=r"holds numbers \(0, 1, 2\).*label_map"):
         Examples.from_dicts(rows, kind="classified")
-    found = Examples.from_dicts(rows, kind="classified", label_map=["negative", "positive"])
+    found = Examples.from_dicts(rows, kind="classified", label_map=["negative", "positive"], drop_outside=True)
     assert (targets(found), found.labels) == ([1, 0], ("negative", "positive"))
     assert found.reading.refused_counts == {"label is not in the label map": 1}
+
+
+SIMILAR = [{"a": f"문장 {i}", "b": f"말 {i}", "label": f"{i % 12 / 2.4:.3f}"} for i in range(60)]  # 0.000 to 4.583
+
+
+def test_real_numbers_are_no_labels(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"label holds real numbers: 12 distinct .* in 60 rows.*score=NAME.*any_labels"
+    ):
+        Examples.from_dicts(SIMILAR, kind="labelled")
+    numbers = [{**row, "label": float(str(row["label"]))} for row in SIMILAR]  # as JSON and pandas have them
+    with pytest.raises(InputError, match="real numbers"):
+        Examples.from_dicts(numbers, kind="labelled")
+    path = tsv(tmp_path / "x.tsv", "a\tb\tlabel", *("\t".join(row.values()) for row in SIMILAR))
+    with pytest.raises(InputError, match=r"x\.tsv: label holds real numbers"):
+        read_examples(path, kind="labelled")
+    assert len(read_examples(path, kind="labelled", any_labels=True).labels) == 12
+    assert targets(read_examples(path, kind="scored", columns={"score": "label"}, score_range=(0, 5)))[1] == (
+        pytest.approx(0.417 / 5)
+    )
+
+
+@pytest.mark.parametrize("kind", ["labelled", "classified"])
+def test_a_label_for_nearly_every_row_is_none(kind: str) -> None:
+    rows = [{"a": f"{i}", "b": "나", "text": f"{i}", "label": f"글 {i // 3 if i < 6 else i}"} for i in range(40)]
+    with pytest.raises(InputError, match=r"36 distinct values in 40 rows.*any_labels"):
+        Examples.from_dicts(rows, kind=kind)  # type: ignore[arg-type]
+    assert len(Examples.from_dicts(rows, kind=kind, any_labels=True).labels) == 36  # type: ignore[arg-type]
+    few = [{**row, "label": f"{i % 9}번"} for i, row in enumerate(rows)]
+    assert len(Examples.from_dicts(few, kind=kind).labels) == 9  # type: ignore[arg-type]
+
+
+def test_scores_outside_the_range_stop_the_reading(tmp_path: Path) -> None:
+    path = tsv(tmp_path / "x.tsv", "a\tb\tscore", "가\t나\t0.5", "\t나\t9", "다\t라\t3.25", "마\t바\t5", "사\t아\t1")
+    with pytest.raises(InputError) as error:
+        read_examples(path, kind="scored", score_range=(0, 1))
+    for words in ("x.tsv: 2 of 5", "0..1", "line 4: 3.25, line 5: 5", "score_range=(0, 5)", "--drop-outside"):
+        assert words in str(error.value)
+    found = read_examples(path, kind="scored", score_range=(0, 1), drop_outside=True)
+    assert targets(found) == [0.5, 1.0]
+    assert found.reading.refused_counts == {"a is empty": 1, "score is outside 0..1": 2}
+    with pytest.raises(InputError, match=r"score_range=\(-1, 1\)"):
+        Examples.from_dicts([{"a": "가", "b": "나", "score": s} for s in (-0.5, 1)], kind="scored", score_range=(0, 1))
+
+
+def test_labels_outside_the_map_stop_the_reading() -> None:
+    rows = [{"a": "가", "b": "나", "label": label} for label in ("same", "different", "smae", "-", "smae")]
+    with pytest.raises(InputError, match=r"2 of 5 labels are not in the label map .*'smae' \(2\); the first in row 3"):
+        Examples.from_dicts(rows, kind="labelled", label_map=["different", "same"])
+    with pytest.raises(InputError, match=r"real numbers.*scored"):
+        Examples.from_dicts(SIMILAR, kind="labelled", label_map=["different", "same"])
+
+
+def test_whole_numbers_written_as_real_ones_are_whole() -> None:
+    rows = [{"a": "가", "b": "나", "label": label} for label in ("0.0", "1.0", 1.0, 0)]
+    found = Examples.from_dicts(rows, kind="labelled", label_map=["different", "same"])
+    assert targets(found) == [0, 1, 1, 0]
+    with pytest.raises(InputError, match="label_map"):
+        Examples.from_dicts(rows, kind="labelled")
 
 
 @pytest.mark.parametrize(

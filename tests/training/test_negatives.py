@@ -200,6 +200,24 @@ def test_a_pair_turned_round_is_a_known_positive() -> None:
     assert report.known > 0
 
 
+def test_no_margin_leaves_out_a_known_negative() -> None:
+    rows = [(f"질문 {i}", f"답 {i}") for i in range(6)]
+    near = [("질문 0", "질문 0!"), ("질문 3", "질문 3!"), ("질문 5", "답 5"), ("없는 것", "다른 글")]
+
+    class Near(Small):
+        def vector(self, text: str) -> np.ndarray:
+            return super().vector(text.removesuffix("!"))  # nearer to its anchor than any positive
+
+    wish = NegativeMining(known_negatives=near, absolute_margin=0.01)
+    found, report = mine_negatives(pairs_of(rows), Near(), settings=wish)  # type: ignore[arg-type]
+    negatives = dict(zip(found.columns["anchor"], found.columns["negative"], strict=True))
+    assert (negatives["질문 0"], negatives["질문 3"]) == ("질문 0!", "질문 3!")
+    assert negatives["질문 5"] != "답 5"  # a known positive is never a negative
+    assert report.corpus == 9
+    plain, _ = mine_negatives(pairs_of(rows), Near(), settings=NegativeMining(absolute_margin=0.01))  # type: ignore[arg-type]
+    assert not {"질문 0!", "질문 3!"} & set(plain.columns["negative"])
+
+
 def test_queries_and_documents() -> None:
     model = Small()
     mine_negatives(pairs_of(ROWS), model, settings=NegativeMining(asymmetric=True, relative_margin=None))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from munjang.cli.augment_words import DESCRIPTION, EXAMPLES
 from munjang.cli.options import MODEL_HELP, blend, model_name, positive, trained_model
 from munjang.cli.progress import Reporter
-from munjang.cli.sets import listed, set_options
+from munjang.cli.sets import add_drop_outside, listed, set_options
 from munjang.cli.tables import shorten, table
 from munjang.recipes.augmenting.defaults import (
     BALANCES,
@@ -63,6 +63,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         help="columns of files of pairs: a=문장1,b=문장2,score=점수; numbers from 0 where there is no header",
     )
     data.add_argument("--score-range", metavar="LOW,HIGH", help="range of the scores in files, such as 0,5")
+    add_drop_outside(data)
     data.add_argument("--encoding", help="of files (UTF-8, UTF-16 or cp949, recognised)")
     data.add_argument("--leakage", choices=["report", "remove", "refuse"], default="report",
                       help="what to do with evaluation sentences in training data and domain (report)")  # fmt: skip

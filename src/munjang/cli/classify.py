@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from munjang.cli.options import add_model, add_reading, load_model, positive, sources
 from munjang.cli.progress import Reporter
+from munjang.cli.sets import add_any_labels
 from munjang.cli.similarity import written
 from munjang.cli.tables import table
 from munjang.data import TextSource
@@ -73,6 +74,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def _add_training(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("training and testing")
     group.add_argument("--label-column", default="label", metavar="C", help="column of the labels (default: label)")
+    add_any_labels(group)
     group.add_argument("--several", action="store_true", help="a text may have several labels, or none")
     group.add_argument("--separator", default=",", help="between several labels in one cell (default: a comma)")
     group.add_argument("--head", choices=["logistic", "prototype"], default="logistic")
@@ -136,7 +138,8 @@ def _train(args: argparse.Namespace, path: str, reporter: Reporter) -> None:
     from munjang.tasks.folders import check_target
 
     check_target(Path(args.output), "classifier")
-    targets_for_fitting(checked_texts(texts), labels, multilabel=args.several)  # before a model is loaded
+    # Before a model is loaded:
+    targets_for_fitting(checked_texts(texts), labels, multilabel=args.several, any_labels=args.any_labels)
     logistic = Logistic(args.c, args.balanced, args.seed)
     tune = FineTune(args.pairs, args.epochs, learning_rate=args.learning_rate, seed=args.seed)
     classifier = Classifier.fit(
@@ -145,6 +148,7 @@ def _train(args: argparse.Namespace, path: str, reporter: Reporter) -> None:
         load_model(args, reporter),
         head=logistic if args.head == "logistic" else Prototype(),
         multilabel=args.several,
+        any_labels=args.any_labels,
         fine_tune=tune if args.fine_tune else None,
         progress=reporter.progress(None),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from munjang.cli.distill_words import EXAMPLES
 from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
-from munjang.cli.sets import columns_of, listed, set_options
+from munjang.cli.sets import add_drop_outside, columns_of, listed, set_options
 from munjang.cli.settings import SETTINGS
 from munjang.cli.tables import shorten, table
 from munjang.recipes.distilling.defaults import LOSSES, OBJECTIVES, VECTORS, WARM_UP, shown
@@ -79,6 +79,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--data", metavar="DIR", help="folder of the public sets that are given by name")
     group.add_argument("--columns", metavar="ROLE=NAME,...", help="columns of --dev and --test files")
     group.add_argument("--score-range", metavar="LOW,HIGH", help="range of the scores in files, such as 0,5")
+    add_drop_outside(group)
     group.add_argument("--encoding", help="of files (UTF-8, UTF-16 or cp949, recognised)")
     group.add_argument("--leakage", choices=["report", "remove", "refuse"], default="report",
                        help="what to do when evaluation sentences stand in the sources (report)")  # fmt: skip

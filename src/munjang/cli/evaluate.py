@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from munjang import bundled
 from munjang.cli.options import add_loading, load_named, model_name, named_or_bundled, positive
 from munjang.cli.progress import Reporter
+from munjang.cli.sets import add_any_labels, add_drop_outside
 from munjang.errors import DataError, InputError, ModelNotFoundError
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     what.add_argument("--labels", nargs="+", default=[], metavar="A,B,...",
                       help="names of the labels of --same and --nli, by number: different,same")  # fmt: skip
     what.add_argument("--score-range", nargs="+", default=[], metavar="LOW,HIGH", help="of --sts (0,1)")
+    add_any_labels(what)
+    add_drop_outside(what, labels=True)
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", metavar="FILE", help="everything as JSON; a rerun goes on from it")
     out.add_argument("--markdown", metavar="FILE", help="the table as a file too")
@@ -185,6 +188,8 @@ def _own_trial(args: argparse.Namespace, option: str, span: tuple[float, float] 
         columns=columns or None,
         score_range=span if kind == "scored" else None,
         label_map=(_split(args.labels) or None) if kind == "labelled" else None,
+        any_labels=args.any_labels,
+        drop_outside=args.drop_outside,
     )
     notes = (f"{examples.reading}",) if examples.reading.used < examples.reading.rows else ()
     makers: dict[str, Callable[..., Evaluator]] = {

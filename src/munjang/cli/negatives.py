@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from munjang.cli.options import add_model, load_model, positive
 from munjang.cli.progress import Reporter
+from munjang.cli.sets import listed
 from munjang.cli.similarity import written
 from munjang.data import TextSource
 from munjang.data.files import FORMATS
-from munjang.errors import DataError
+from munjang.data.reading import some_of
+from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder
@@ -27,6 +31,8 @@ examples:
   munjang negatives qa.csv --anchor 질문 --positive 답변 --asymmetric -n 4 -o triplets.jsonl
   munjang negatives pairs.jsonl --corpus sentences.txt --sampling random --range-min 5 -o triplets.csv
   munjang negatives pairs.tsv --cross-encoder RERANKER --scores -o taught.jsonl
+  munjang negatives nli.tsv -o triplets.jsonl                    entailments are positives, contradictions negatives
+  munjang negatives scored.tsv --threshold 4 -o triplets.jsonl
 
 What scores nearly as high as the positive is probably right as well, and is left out: --relative-margin 0.05 leaves
 out what is above 95 % of the positive's score.
@@ -56,17 +62,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read, mine, write, report."""
     _check_usage(args)
-    from munjang.data.tabular import read_examples
-
-    chosen = {role: getattr(args, role) for role in ("anchor", "positive") if getattr(args, role) is not None}
-    quoting = None if args.quoting is None else args.quoting == "on"
-    source = TextSource(
-        args.pairs, format=args.format, encoding=args.encoding, quoting=quoting, header=not args.no_header
-    )
-    if args.no_header and not chosen:
-        chosen = {"anchor": 0, "positive": 1}
-    pairs = read_examples(source, kind="pairs", columns=chosen or None)
-    reporter.say(f"{source.name}: {pairs.reading}")
+    pairs, known_negatives = _read(args)
+    reporter.say(f"{args.pairs}: {pairs.reading}")
+    if known_negatives:
+        reporter.say(f"{len(known_negatives):,} pairs are known negatives: candidates that no margin leaves out")
     corpus = None
     if args.corpus is not None:
         corpus = [row.text for row in TextSource(args.corpus, column=args.corpus_column).rows()]
@@ -74,21 +73,114 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
 
     model = load_model(args, reporter)
     found, report = mine_negatives(
-        pairs, model, settings=_settings(args, corpus), progress=reporter.progress(len(pairs))
+        pairs, model, settings=_settings(args, corpus, known_negatives), progress=reporter.progress(len(pairs))
     )
     _write(args.output, found)
     reporter.say(str(report))
+
+
+def _read(args: argparse.Namespace) -> tuple[Examples, list[tuple[str, str]]]:
+    """The positives, and the pairs that a label says are none, of a file with or without labels or scores."""
+    from munjang.data import labelled_to_pairs, nli_pairs
+    from munjang.data.building import Wanted
+    from munjang.data.cells import label_key
+    from munjang.data.kinds import choose_columns
+    from munjang.data.tabular import file_records, read_records, short_name
+
+    columns = {role: getattr(args, role) for role in ("anchor", "positive") if getattr(args, role) is not None}
+    if args.no_header and not columns:
+        columns = {"anchor": 0, "positive": 1}
+    quoting = None if args.quoting is None else args.quoting == "on"
+    source = TextSource(
+        args.pairs, format=args.format, encoding=args.encoding, quoting=quoting, header=not args.no_header
+    )
+    records, name = file_records(source), short_name(source)
+    chosen = choose_columns(records.names, "pairs", columns, name)
+    target = None if args.all_positive else _target(args, records.names, list(chosen.texts.values()), name)
+    if target is None:
+        return read_records(records, Wanted("pairs", columns or None), name=name), []
+    if len(chosen.texts) > 2:
+        raise InputError(f"{name}: these pairs have negatives already ({', '.join(list(chosen.texts)[2:])})")
+    roles = {"a": chosen.texts["anchor"], "b": chosen.texts["positive"], "label": target}
+    records = replace(records, notes=(*records.notes, *chosen.note, f"positives by column {records.names[target]}"))
+    # Scores are read as labels too: they are compared on the scale of the file.
+    found = read_records(records, Wanted("labelled", roles, any_labels=True), name=name)
+    where = f"{name}: the column {records.names[target]!r}"
+    if args.threshold is not None:
+        return _above(found, args.threshold, where), []
+    if args.positive_label is not None:
+        positive = [label_key(label) for label in listed(args.positive_label)]
+        pairs = labelled_to_pairs(found, positive)
+        return pairs, _with_labels(found, set(found.labels) - set(positive))
+    if {"entailment", "contradiction"} <= {label.casefold() for label in found.labels}:
+        return nli_pairs(found), _with_labels(
+            found, {label for label in found.labels if label.casefold() == "contradiction"}
+        )
+    raise InputError(
+        f"{where} labels or scores the pairs ({some_of(found.labels)}). "
+        "Name the labels of the positives (--positive-label same), or the lowest score of a positive (--threshold 4), "
+        "or take every row for a positive (--all-positive)"
+    )
+
+
+def _target(args: argparse.Namespace, names: Sequence[str], taken: Sequence[int], where: str) -> int | None:
+    """The column that labels or scores the pairs: as named, or by a usual name."""
+    from munjang.data.columns import choose_column
+    from munjang.data.kinds import PAIR_LABELS, PAIR_SCORES
+
+    if args.label_column is not None:
+        return choose_column(names, args.label_column, where)
+    plain = [name.strip().lower() for name in names]
+    usual = (*PAIR_SCORES, *PAIR_LABELS) if args.threshold is not None else (*PAIR_LABELS, *PAIR_SCORES)
+    for name in usual:
+        if name in plain and plain.index(name) not in taken:
+            return plain.index(name)
+    if args.positive_label is not None or args.threshold is not None:
+        raise InputError(f"{where}: no column of labels or scores found in {', '.join(names)}; name it: --label-column")
+    return None
+
+
+def _with_labels(found: Examples, labels: Collection[str]) -> list[tuple[str, str]]:
+    assert found.targets is not None
+    rows = zip(found.columns["a"], found.columns["b"], found.targets.tolist(), strict=True)
+    return [(a, b) for a, b, label in rows if found.labels[label] in labels]
+
+
+def _above(found: Examples, threshold: float, where: str) -> Examples:
+    """The rows whose label is a number of at least the threshold."""
+    from munjang.data import labelled_to_pairs
+
+    try:
+        scores = [float(label) for label in found.labels]
+    except ValueError:
+        raise InputError(f"{where} holds no scores ({some_of(found.labels, 5)}), so --threshold does not fit") from None
+    if max(scores) < threshold:
+        raise InputError(f"{where} holds no score of {threshold:g} or more; the highest is {max(scores):g}")
+    assert found.targets is not None
+    below = [row for row, label in enumerate(found.targets.tolist()) if scores[label] < threshold]
+    return labelled_to_pairs(found.less(below, reason=f"score below {threshold:g}"), found.labels)
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("reading")
     group.add_argument("--anchor", metavar="C", help="column of the anchors: its name, or its number from 0")
     group.add_argument("--positive", metavar="C", help="column of the positives (default: usual names)")
+    group.add_argument(
+        "--label-column", metavar="C", help="column that labels or scores the pairs (default: usual names, if any)"
+    )
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--positive-label", metavar="A,...", help="labels of the positives (default: entailment in a file of NLI)"
+    )
+    which.add_argument("--threshold", type=float, metavar="S", help="lowest score of a positive, as in the file")
+    which.add_argument("--all-positive", action="store_true", help="take every row for a positive, whatever its label")
     group.add_argument("--format", choices=FORMATS, help="format of the pairs (default: from the file's name)")
     group.add_argument("--encoding", help="encoding of the pairs (default: UTF-8, UTF-16 or cp949, recognised)")
     group.add_argument("--quoting", choices=["on", "off"], help='whether "..." encloses fields')
     group.add_argument("--no-header", action="store_true", help="the first record of a csv or tsv is data, not names")
-    group.add_argument("--corpus", metavar="FILE", help="find negatives in these texts (default: the positives)")
+    group.add_argument(
+        "--corpus", metavar="FILE", help="find negatives in these texts (default: the positives and known negatives)"
+    )
     group.add_argument("--corpus-column", metavar="C", help="column of the corpus that holds the texts")
 
 
@@ -121,11 +213,14 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise DataError(f"{args.output} is there already; pass --overwrite to replace it")
 
 
-def _settings(args: argparse.Namespace, corpus: list[str] | None) -> NegativeMining:
+def _settings(
+    args: argparse.Namespace, corpus: list[str] | None, known_negatives: list[tuple[str, str]]
+) -> NegativeMining:
     from munjang.training.negatives import NegativeMining
 
     return NegativeMining(
         corpus=corpus,
+        known_negatives=known_negatives,
         negatives_per_row=args.negatives,
         range_min=args.range_min,
         range_max=args.range_max,

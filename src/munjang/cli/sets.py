@@ -28,8 +28,27 @@ def set_options(args: argparse.Namespace) -> SetOptions:
         columns=columns_of(args, args.columns, "--columns"),
         score_range=score_range,
         labels=None if labels is None else tuple(listed(labels)),
+        any_labels=getattr(args, "any_labels", False),
+        drop_outside=args.drop_outside,
         format=getattr(args, "format", None),
         encoding=args.encoding,
+    )
+
+
+def add_drop_outside(group: argparse._ArgumentGroup, *, labels: bool = False) -> None:
+    """--drop-outside, beside --score-range and, where the command has it, --labels."""
+    beside = "--score-range or --labels" if labels else "--score-range"
+    group.add_argument(
+        "--drop-outside", action="store_true", help=f"leave out rows outside of {beside} (default: an error)"
+    )
+
+
+def add_any_labels(group: argparse._ArgumentGroup) -> None:
+    """--any-labels, for commands that read a column of labels."""
+    group.add_argument(
+        "--any-labels",
+        action="store_true",
+        help="take every distinct value of the label column as a label, even if they look like scores or ids",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from munjang.cli.options import MODEL_HELP, positive, trained_model
 from munjang.cli.progress import Reporter
-from munjang.cli.sets import listed, set_options
+from munjang.cli.sets import add_any_labels, add_drop_outside, listed, set_options
 from munjang.cli.settings import SETTINGS, Setting
 from munjang.cli.tables import shorten, table
 from munjang.cli.train_words import CHAIN, COLUMNS, EXAMPLES, HELP, ROWS
@@ -86,6 +86,8 @@ def _add_data(parser: argparse.ArgumentParser, *, chained: bool, columns: str) -
                        help=f"columns of all files, where they have unusual names: {columns}")  # fmt: skip
     group.add_argument("--score-range", metavar="LOW,HIGH", help="range of the scores in files, such as 0,5")
     group.add_argument("--labels", metavar="A,B,...", help="names of the labels in files, by number")
+    add_any_labels(group)
+    add_drop_outside(group, labels=True)
     group.add_argument("--kind", choices=["scored", "labelled", "pairs", "ranked"], help="of files (by their columns)")
     group.add_argument("--format", choices=["csv", "tsv", "jsonl", "json", "parquet"], help="of files (by their names)")
     group.add_argument("--encoding", help="of files (UTF-8, UTF-16 or cp949, recognised)")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from munjang.data.cells import NLI_LABELS
-    from munjang.data.convert import labelled_to_scored, nli_pairs, nli_triplets, scored_to_labelled, scored_to_pairs
+    from munjang.data.convert import (
+        labelled_to_pairs,
+        labelled_to_scored,
+        nli_pairs,
+        nli_triplets,
+        scored_to_labelled,
+        scored_to_pairs,
+    )
     from munjang.data.datasets import (
         DATASETS,
         RETRIEVAL_DATASETS,
@@ -47,6 +54,7 @@ __all__ = [
     "Survey",
     "TextSource",
     "join",
+    "labelled_to_pairs",
     "labelled_to_scored",
     "leakage",
     "load_dataset",
@@ -64,6 +72,7 @@ __all__ = [
 # Name -> the module that has it.
 _LAZY = {
     "NLI_LABELS": "munjang.data.cells",
+    "labelled_to_pairs": "munjang.data.convert",
     "labelled_to_scored": "munjang.data.convert",
     "nli_pairs": "munjang.data.convert",
     "nli_triplets": "munjang.data.convert",

@@ -7,6 +7,7 @@ missing cell means the same everywhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -18,15 +19,17 @@ import numpy.typing as npt
 from munjang.data.cells import (
     LabelMap,
     Labels,
+    all_labels,
     found_labels,
     label_cell,
+    not_labels,
     number_cell,
     numbers_cell,
     score_cell,
     text_cell,
 )
-from munjang.data.kinds import TARGET_ROLES, Chosen, Kind, check_kind, choose_columns
-from munjang.data.reading import Counting, Reading, Refusal
+from munjang.data.kinds import PAIR_LABELS, PAIR_SCORES, TARGET_ROLES, Chosen, Kind, check_kind, choose_columns
+from munjang.data.reading import Counting, Outside, Reading, Refusal, some_of
 from munjang.errors import DataError, InputError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -62,6 +65,10 @@ class Wanted:
     columns: Mapping[str, str | int] | None = None  # role -> name or number of a column
     label_map: LabelMap | None = None
     score_range: tuple[float, float] | None = None
+    any_labels: bool = False  # without a map: take every distinct value as a label, numbers too
+    # Leave out rows outside of score_range or label_map. Callers who declare these themselves must ask for it; for the
+    # readers of known formats they are part of the format.
+    drop_outside: bool = True
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
@@ -108,6 +115,7 @@ def build(records: Records, wanted: Wanted) -> Built:
     targets = _targets(records, wanted, chosen)
     places = [(columns[role], place, _called(records.names[place], role)) for role, place in chosen.texts.items()]
     rows = 0
+    outside: list[tuple[int, float | str]] = []
     for number, cells in records.rows:
         rows += 1
         if isinstance(cells, Broken):
@@ -118,10 +126,14 @@ def build(records: Records, wanted: Wanted) -> Built:
             targets.add(cells)
         except Refusal as refusal:
             counting.refuse(number, str(refusal), cells)
+            if isinstance(refusal, Outside):
+                outside.append((number, refusal.value))
             continue
         for (column, _, _), text in zip(places, texts, strict=True):
             column.append(text)
-    reading = counting.reading(rows, (*records.notes, *chosen.note))
+    reading = counting.reading(rows, (*records.notes, *chosen.note, *_unused(records.names, wanted.kind, chosen)))
+    if outside and not wanted.drop_outside:
+        raise InputError(_outside_message(records, wanted, targets, outside, rows))
     _refuse_nothing_left(records, reading)
     array, labels = targets.finished()
     groups = None
@@ -156,12 +168,18 @@ class _Scores(_Targets):
     def add(self, cells: Sequence[object]) -> None:
         self._found.append(score_cell(cells[self._position], self._column, self._range))
 
+    def extremes(self) -> list[float]:
+        """The lowest and the highest score inside the range, as in the file."""
+        low, high = self._range or (0.0, 1.0)
+        return [low + (high - low) * score for score in (min(self._found), max(self._found))] if self._found else []
+
     def finished(self) -> tuple[Array | None, tuple[str, ...]]:
         low, high = min(self._found), max(self._found)
         if self._range is None and not 0 <= low <= high <= 1:
+            fits = _range_of([low, high])
             raise InputError(
-                f"{self._where}{self._column} holds scores from {low:g} to {high:g}, which are not in 0..1: say the "
-                "range that they are on, such as score_range=(0, 5), or --score-range 0,5 on the command line"
+                f"{self._where}{self._column} holds scores from {low:g} to {high:g}, which are not in 0..1: pass their "
+                f"range, such as score_range=({fits}) or --score-range {fits.replace(' ', '')} on the command line"
             )
         return np.asarray(self._found, dtype=np.float32), ()
 
@@ -183,9 +201,11 @@ class _Relevances(_Targets):
 class _LabelIds(_Targets):
     """Labels as numbers; where no map is given, the names are gathered first."""
 
-    def __init__(self, position: int, column: str, labels: Labels | None) -> None:
+    def __init__(self, position: int, column: str, labels: Labels | None, wanted: Wanted, where: str) -> None:
         super().__init__(position, column)
         self._labels = labels
+        self._wanted = wanted
+        self._where = f"{where}: {column}"
         self._ids: list[int] = []
         self._keys: list[str] = []
 
@@ -196,7 +216,11 @@ class _LabelIds(_Targets):
             self._ids.append(self._labels.find(cells[self._position], self._column))
 
     def finished(self) -> tuple[Array | None, tuple[str, ...]]:
-        labels = self._labels or found_labels(self._keys, self._column)
+        labels = self._labels
+        if labels is None and self._wanted.any_labels:
+            labels = all_labels(self._keys)
+        elif labels is None:
+            labels = found_labels(self._keys, self._where, pairs=self._wanted.kind == "labelled")
         ids = self._ids or [labels.ids[key] for key in self._keys]
         return np.asarray(ids, dtype=np.int64), labels.names
 
@@ -228,8 +252,50 @@ def _targets(records: Records, wanted: Wanted, chosen: Chosen) -> _Targets:
     if wanted.kind == "ranked":
         return _Relevances(position, column)
     if wanted.kind in ("labelled", "classified"):
-        return _LabelIds(position, column, None if wanted.label_map is None else Labels.of(wanted.label_map))
+        labels = None if wanted.label_map is None else Labels.of(wanted.label_map)
+        return _LabelIds(position, column, labels, wanted, records.where)
     return _Lists(position, column, len(chosen.texts) - 1 if wanted.kind == "pairs" else None)
+
+
+def _unused(names: Sequence[str], kind: Kind, chosen: Chosen) -> list[str]:
+    """Say that pairs are taken for positives although a column labels or scores them."""
+    if kind != "pairs" or chosen.target is not None:
+        return []
+    unused = [name for name in names if name.strip().lower() in (*PAIR_LABELS, *PAIR_SCORES)]
+    return [f"not used, every row is a positive: {', '.join(unused)}"] if unused else []
+
+
+def _outside_message(
+    records: Records, wanted: Wanted, targets: _Targets, outside: Sequence[tuple[int, float | str]], rows: int
+) -> str:
+    """What to say of rows outside of the score range or the label map."""
+    drop = "drop these rows with drop_outside=True (--drop-outside)"
+    places = ", ".join(f"{records.unit} {number}: {value}" for number, value in outside[:3])
+    if isinstance(targets, _Scores) and wanted.score_range is not None:
+        low, high = wanted.score_range
+        fits = _range_of([*targets.extremes(), *(float(value) for _, value in outside)])
+        return (
+            f"{records.where}: {len(outside):,} of {rows:,} scores are outside the score range {low:g}..{high:g} "
+            f"({places}{'...' if len(outside) > 3 else ''}). All of them fit score_range=({fits}) "
+            f"(--score-range {fits.replace(' ', '')}); or {drop}"
+        )
+    labels = Labels.of(wanted.label_map) if wanted.label_map is not None else Labels((), {})
+    counts = Counter(str(value) for _, value in outside)
+    problem = not_labels(counts, rows, rows_per_label=1)
+    scores = f". The column holds {problem}; if these are scores, use kind 'scored' (train sts)" if problem else ""
+    return (
+        f"{records.where}: {len(outside):,} of {rows:,} labels are not in the label map ({some_of(labels.names)}): "
+        + some_of([f"{name!r} ({count:,})" for name, count in counts.most_common()], 5)
+        + f"; the first in {records.unit} {outside[0][0]}{scores}. Add them to label_map (--labels), or {drop}"
+    )
+
+
+def _range_of(scores: Sequence[float]) -> str:
+    """The narrowest usual scale that all scores fit, or else their own extremes: '0, 5'."""
+    low, high = min(scores), max(scores)
+    usual = [(0, 1), (-1, 1), (1, 5), (0, 5), (0, 10), (0, 100)]
+    first, last = next((one for one in usual if one[0] <= low and high <= one[1]), (low, high))
+    return f"{first:g}, {last:g}"
 
 
 def _refuse_nothing_left(records: Records, reading: Reading) -> None:

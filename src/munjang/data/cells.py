@@ -8,17 +8,22 @@ cell, and counts as missing: it never becomes the text "nan".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from munjang.data.reading import Refusal
+from munjang.data.reading import Outside, Refusal, some_of
 from munjang.errors import InputError
 
 NLI_LABELS = ("entailment", "neutral", "contradiction")  # the order of SNLI and KLUE
 _NO_GOLD = ("-", "-1")  # SNLI's marks for pairs on which the annotators did not agree
+_MANY_CLASSES = 10  # from here on, a class needs several rows to be taken for one
+_MANY_NUMBERS = 50  # different whole numbers with gaps: scores or ids
+_WHOLE = re.compile(r"([+-]?[0-9]+)\.0+")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 LabelMap = Mapping[str, int] | Mapping[int, str] | Mapping[str, str] | Mapping[int, int] | Sequence[str]
 
@@ -45,7 +50,7 @@ def score_cell(value: object, column: str, score_range: tuple[float, float] | No
         return number
     low, high = score_range
     if not low <= number <= high:
-        raise Refusal(f"{column} is outside {low:g}..{high:g}")
+        raise Outside(f"{column} is outside {low:g}..{high:g}", number)
     return (number - low) / (high - low)
 
 
@@ -99,10 +104,10 @@ class Labels:
             raise InputError(f"label_map must be names, or a map such as {{'entailment': 0}}; got {given!r}")
         if not isinstance(given, Mapping):
             names = tuple(str(name) for name in given)
-            if len(set(names)) != len(names):
+            if len({label_key(name) for name in names}) != len(names):
                 raise InputError(f"label names must differ from each other, got {', '.join(names)}")
             spelled = {str(place): place for place in range(len(names))}
-            return cls(names, {**spelled, **{name: place for place, name in enumerate(names)}})
+            return cls(names, {**spelled, **{label_key(name): place for place, name in enumerate(names)}})
         values = list(given.values())
         if all(isinstance(value, str) for value in values):
             named = list(dict.fromkeys(str(value) for value in values))
@@ -126,7 +131,7 @@ class Labels:
         """The id of a cell's label, or a Refusal."""
         key = label_cell(value, column, known=self.ids)
         if key not in self.ids:
-            raise Refusal(f"{column} is not in the label map")
+            raise Outside(f"{column} is not in the label map", key)
         return self.ids[key]
 
 
@@ -145,10 +150,11 @@ def label_cell(value: object, column: str, *, known: Mapping[str, int] | None = 
 
 
 def label_key(value: object) -> str:
-    """One spelling for the string, the integer and the whole float: '1', 1, 1.0."""
+    """One spelling for the string, the integer and the whole float: '1', '1.0', 1, 1.0."""
     value = _plain(value)
     if isinstance(value, str):
-        return value.strip()
+        whole = _WHOLE.fullmatch(value.strip())
+        return str(int(whole[1])) if whole else value.strip()
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float) and value.is_integer():
@@ -156,9 +162,21 @@ def label_key(value: object) -> str:
     return str(value)
 
 
-def found_labels(keys: Sequence[str], column: str) -> Labels:
+def found_labels(keys: Sequence[str], column: str, *, pairs: bool) -> Labels:
     """Labels where no map was given: names in alphabetical order, or NLI's three; numbers have no meaning alone."""
     names = sorted(set(keys))
+    problem = not_labels(names, len(keys), rows_per_label=4 if pairs else 2)
+    if problem:
+        scores = (
+            "; for scores use examples of kind 'scored', or `munjang train sts` with --columns score=NAME"
+            if pairs
+            else ""
+        )
+        raise InputError(
+            f"{column} holds {problem}, so it is probably not a column of labels. Name another column"
+            f" (columns={{'label': NAME}}, --columns label=NAME){scores}; or take every distinct value as a label with"
+            " any_labels=True (--any-labels)"
+        )
     numbers = [name for name in names if name.lstrip("-").isdecimal()]
     if numbers:
         raise InputError(
@@ -166,9 +184,30 @@ def found_labels(keys: Sequence[str], column: str) -> Labels:
             " pass label_map, either the names in the order of their numbers or a map such as {'entailment': 0}; on the"
             " command line --labels NAME,NAME in their order, such as --labels different,same"
         )
+    return all_labels(names)
+
+
+def all_labels(keys: Collection[str]) -> Labels:
+    """Every distinct value as a label."""
+    names = sorted(set(keys))
     if set(names) <= set(NLI_LABELS):
         return Labels.of(NLI_LABELS)
     return Labels(tuple(names), {name: place for place, name in enumerate(names)})
+
+
+def not_labels(names: Collection[str], rows: int, *, rows_per_label: int) -> str:
+    """Describe distinct values that look like scores, ids or texts; an empty string where they look like labels."""
+    numbers = [float(name) for name in names if _NUMBER.fullmatch(name)]
+    shown = f"{len(names):,} distinct values in {rows:,} rows ({some_of(sorted(names), 5)})"
+    if 2 * len(numbers) > len(names):
+        if not all(number.is_integer() for number in numbers):
+            return f"real numbers: {shown}"
+        gaps = max(numbers) - min(numbers) + 1 > len(numbers)
+        if gaps and len(numbers) > _MANY_NUMBERS:
+            return f"many different numbers: {shown}"
+    if len(names) >= _MANY_CLASSES and rows < rows_per_label * len(names):
+        return f"nearly as many different values as rows: {shown}"
+    return ""
 
 
 def _plain(value: object) -> object:

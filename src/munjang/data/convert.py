@@ -8,7 +8,7 @@ its own positive. What is left out is counted in the result's `reading`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -83,6 +83,30 @@ def nli_pairs(examples: Examples, *, both_directions: bool = False) -> Examples:
             rows.append((premise.text, positive))
             if both_directions:
                 rows.append((positive, premise.text))
+    return _made(examples, "pairs", ("anchor", "positive"), rows, left_out)
+
+
+def labelled_to_pairs(examples: Examples, positive: str | Collection[str]) -> Examples:
+    """Labelled pairs -> those that have a positive label, as anchor and positive. For NLI see `nli_pairs`."""
+    _check_kind(examples, "labelled")
+    wanted = [positive] if isinstance(positive, str) else list(positive)
+    unknown = [name for name in wanted if name not in examples.labels]
+    if unknown or not wanted:
+        raise InputError(
+            f"{examples.name}: positive must be of {some_of(examples.labels)}, got {', '.join(unknown) or 'none'}"
+        )
+    names = [examples.labels[label] for label in np.asarray(examples.targets).tolist()]
+    left_out = Counter[str]()
+    rows: list[tuple[str, ...]] = []
+    for a, b, name in zip(examples.columns["a"], examples.columns["b"], names, strict=True):
+        if name not in wanted:
+            left_out[f"label {name}"] += 1
+        elif normalise(a) == normalise(b):
+            left_out[ITSELF] += 1
+        else:
+            rows.append((a, b))
+    if not rows:
+        raise InputError(f"{examples.name}: there is not one pair with the label {' or '.join(wanted)}")
     return _made(examples, "pairs", ("anchor", "positive"), rows, left_out)
 
 

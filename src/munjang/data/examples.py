@@ -75,10 +75,13 @@ class Examples:
         columns: Mapping[str, str | int] | None = None,
         label_map: LabelMap | None = None,
         score_range: tuple[float, float] | None = None,
+        any_labels: bool = False,
+        drop_outside: bool = False,
         name: str = "",
     ) -> Examples:
         """From any iterable of dicts (a datasets.Dataset is one); see read_examples for the arguments."""
-        built = build(records_of_dicts(rows, name), Wanted(kind, columns, label_map, score_range))
+        wanted = Wanted(kind, columns, label_map, score_range, any_labels, drop_outside)
+        built = build(records_of_dicts(rows, name), wanted)
         return cls(name, kind, built.columns, built.targets, built.labels, built.groups, built.reading)
 
     def __len__(self) -> int:

@@ -72,6 +72,9 @@ GUESSES: dict[str, tuple[str, ...]] = {
     "vector": ("vector", "embedding", "벡터"),
     "scores": (),  # only when named: a column of scores beside pairs may be anything
 }
+# Columns that say whether the two texts of a row belong together. ('category' and 'topic' say what they are about.)
+PAIR_LABELS = ("label", "labels", "gold_label", "is_duplicate", "라벨", "레이블")
+PAIR_SCORES = ("score", "similarity_score", "similarity", "relevance", "grade", "점수", "유사도", "관련도")
 _MORE_GUESSES = {
     "negative": re.compile(r"(negative|neg|부정|오답)_?([0-9]*)"),
     "translation": re.compile(r"(translation|번역|번역문)_?([0-9]*)"),

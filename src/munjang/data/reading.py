@@ -73,6 +73,14 @@ class Refusal(ValueError):
     """A cell or a row cannot be used; its message is the reason. Caught where rows are gathered."""
 
 
+class Outside(Refusal):
+    """A cell is well formed, but outside of the score range or the label map that the caller declared."""
+
+    def __init__(self, reason: str, value: float | str) -> None:
+        super().__init__(reason)
+        self.value = value
+
+
 class Counting:
     """Counts refusals while rows are read."""
 

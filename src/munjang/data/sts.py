@@ -32,7 +32,9 @@ def klue_sts(path: str | Path, *, name: str = "KLUE-STS") -> Examples:
     if source.kind == "json":
         rows = _klue_rows(source)
         columns = {**_SENTENCES, "score": "label"}
-        return Examples.from_dicts(rows, kind="scored", columns=columns, score_range=RANGE, name=name)
+        return Examples.from_dicts(
+            rows, kind="scored", columns=columns, score_range=RANGE, drop_outside=True, name=name
+        )
     return read_source(source, Wanted("scored", {**_SENTENCES, "score": "label"}, score_range=RANGE), name=name)
 
 

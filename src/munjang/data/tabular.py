@@ -31,6 +31,8 @@ def read_examples(
     columns: Mapping[str, str | int] | None = None,
     score_range: tuple[float, float] | None = None,
     label_map: LabelMap | None = None,
+    any_labels: bool = False,
+    drop_outside: bool = False,
     format: Format | None = None,
     encoding: str | None = None,
 ) -> Examples:
@@ -40,11 +42,17 @@ def read_examples(
     translation, vector) to the names of columns; numbers, from 0, where the file has no header. What is not named is
     guessed from usual names. Plain texts may also come from a txt file, one on each line.
     `score_range` is the range of the scores, such as (0, 5); without one they must be in 0..1. `label_map` has the
-    label names in the order of their ids, or maps what stands in the file to ids or names; numbers need one. A
-    TextSource as `path` says how to read it (quoting, header), and then `format` and `encoding` are its own.
+    label names in the order of their ids, or maps what stands in the file to ids or names; numbers need one.
+
+    Scores outside `score_range` and labels outside `label_map` are an error; `drop_outside` leaves out and counts their
+    rows. Without a map, a label column that looks like scores, ids or texts is an error; `any_labels` takes every
+    distinct value as a label.
+
+    A TextSource as `path` says how to read it (quoting, header), and then `format` and `encoding` are its own.
     """
     source = path if isinstance(path, TextSource) else _source(path, columns, format, encoding)
-    return read_source(source, Wanted(kind, columns, label_map, score_range), name=short_name(source))
+    wanted = Wanted(kind, columns, label_map, score_range, any_labels, drop_outside)
+    return read_source(source, wanted, name=short_name(source))
 
 
 def read_source(source: TextSource, wanted: Wanted, *, name: str) -> Examples:

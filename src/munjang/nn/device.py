@@ -32,6 +32,8 @@ def choose_device(name: str | torch.device | None) -> torch.device:
         if (device.index or 0) >= count:
             raise InputError(f"device {name!r} was asked for, but torch sees {count} CUDA devices here")
         device = torch.device("cuda", _own_gpu() if device.index is None else device.index)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise InputError(f"device {name!r} was asked for, but torch has no MPS device here")
     return device
 
 

@@ -47,6 +47,8 @@ class SetOptions:
     columns: Mapping[str, str | int] | None = None  # role -> column, as in munjang.data.read_examples
     score_range: tuple[float, float] | None = None
     labels: tuple[str, ...] | None = None  # names of the labels in the order of their ids
+    any_labels: bool = False  # without names: take every distinct value of the label column as a label
+    drop_outside: bool = False  # leave out rows outside of score_range or labels, instead of an error
     format: Format | None = None
     encoding: str | None = None
 

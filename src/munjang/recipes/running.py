@@ -27,7 +27,16 @@ from munjang.recipes.models import bi_encoder, body_size, cross_encoder
 from munjang.recipes.options import Before, GivenModel, GivenSets, Model, RecipeOptions, RecipeResult, Stage
 from munjang.recipes.record import Measured, write_record
 from munjang.recipes.sets import Sets, check_leakage, read_sets
-from munjang.recipes.tasks import KINDS, Work, evaluators, is_cross, softmax_classifier, wanted_labels, work_of
+from munjang.recipes.tasks import (
+    KINDS,
+    Work,
+    as_used,
+    evaluators,
+    is_cross,
+    softmax_classifier,
+    wanted_labels,
+    work_of,
+)
 from munjang.recipes.telling import refused_notes, say, tell_sets
 from munjang.training import TrainingResult, TrainingSettings, train
 from munjang.training.batching import source_of, steps_per_epoch
@@ -75,7 +84,6 @@ def prepare_stage(stage: Stage, folder: Path | None, expected: config.Expected |
 def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = ()) -> RecipeResult:
     """Train and measure. others: evaluation sets of other stages, which the training data is compared with too."""
     recipe, options = prepared.recipe, prepared.options
-    tell_sets(options.progress, prepared.sets)
     sets = check_leakage(prepared.sets, options.leakage, others=others)
     cross = is_cross(recipe)
     ready = cross_encoder(model, wanted_labels(recipe, sets.train), options) if cross else bi_encoder(model, options)
@@ -86,6 +94,8 @@ def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = (
     dev = evaluators(recipe, sets.dev, work)
     test = evaluators(recipe, sets.test, work, bootstrap=_BOOTSTRAP)
     plain_test = evaluators(recipe, sets.test, work)
+    used = as_used(sets, work, dev, test)
+    tell_sets(options.progress, used)
     settings = settings_for(recipe, trained, work, options)
     folder = None if options.folder is None else Path(options.folder)
     first = Processes.find(trained.device).first
@@ -104,7 +114,7 @@ def run(model: GivenModel, prepared: Prepared, *, others: Sequence[Examples] = (
         training = train(
             learner, work.tasks, settings, folder=folder, evaluators=dev, start=start, progress=options.progress
         )
-    notes = (*ready.notes, *refused_notes(sets), *_notes(sets), *_cut(training, trained.max_length))
+    notes = (*ready.notes, *refused_notes(used), *_notes(sets), *_cut(training, trained.max_length))
     if not first:
         return RecipeResult(recipe, trained, training, (), (), sets.leakage, folder, notes)
     if dev or test:

@@ -164,6 +164,8 @@ def read_set(given: str | Path, role: Role, kinds: tuple[Kind, ...], options: Se
         columns=options.columns,
         score_range=options.score_range if kind == "scored" else None,
         label_map=options.labels if kind in ("labelled", "classified") else None,
+        any_labels=options.any_labels,
+        drop_outside=options.drop_outside,
         format=options.format,
         encoding=options.encoding,
     )

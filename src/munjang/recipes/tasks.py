@@ -7,7 +7,7 @@ become positives of a ranking objective (`munjang.data.nli_triplets`); a text wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from munjang.evaluation import (
 from munjang.evaluation.pairs import label_order
 from munjang.recipes.defaults import OBJECTIVES, RecipeName
 from munjang.recipes.options import RecipeOptions
-from munjang.recipes.sets import Kinds
+from munjang.recipes.sets import Kinds, Sets
 from munjang.training import Task, losses, objectives
 
 Classifier = Callable[[Tensor, Tensor], Tensor]
@@ -194,6 +194,16 @@ def _same_labels(train: Sequence[Examples]) -> tuple[str, ...]:
 def evaluators(recipe: RecipeName, sets: Sequence[Examples], work: Work, *, bootstrap: int = 0) -> list[Evaluator]:
     """What measures a model on these sets, by their kind; checked before anything is trained."""
     return [evaluator_for(recipe, examples, work, bootstrap=bootstrap) for examples in sets]
+
+
+def as_used(sets: Sets, work: Work, dev: Sequence[Evaluator], test: Sequence[Evaluator]) -> Sets:
+    """The sets as the tasks and the evaluators made of them, whose readings count what is trained and measured on."""
+
+    def measured(evaluators: Sequence[Evaluator], given: Sequence[Examples]) -> tuple[Examples, ...]:
+        return tuple(getattr(one, "examples", examples) for one, examples in zip(evaluators, given, strict=True))
+
+    train = tuple(task.examples for task in work.tasks)
+    return replace(sets, train=train, dev=measured(dev, sets.dev), test=measured(test, sets.test))
 
 
 def evaluator_for(recipe: RecipeName, examples: Examples, work: Work, *, bootstrap: int) -> Evaluator:

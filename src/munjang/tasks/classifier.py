@@ -76,19 +76,21 @@ class Classifier:
         *,
         head: HeadName | HeadSettings = "logistic",
         multilabel: bool = False,
+        any_labels: bool = False,
         fine_tune: FineTune | None = None,
         progress: Progress = False,
     ) -> Classifier:
         """Learn from labelled texts.
 
-        labels: one for each text; with `multilabel` a list or set for each, which may be empty. head: 'logistic',
-        'prototype', or `Logistic(c=..., balanced=True)`. fine_tune: train a copy of the model's body on pairs of the
-        texts first (SetFit): better with few rows, and minutes instead of seconds. The same call gives the same
-        classifier.
+        labels: one for each text; with `multilabel` a list or set for each, which may be empty. any_labels: accept
+        labels that look like scores, ids or texts (real numbers, hardly a row for each); otherwise they are an error.
+        head: 'logistic', 'prototype', or `Logistic(c=..., balanced=True)`. fine_tune: train a copy of the model's body
+        on pairs of the texts first (SetFit): better with few rows, and minutes instead of seconds. The same call gives
+        the same classifier.
         """
         found = checked_texts(texts)
         settings = head_settings(head)
-        targets = targets_for_fitting(found, labels, multilabel=multilabel)
+        targets = targets_for_fitting(found, labels, multilabel=multilabel, any_labels=any_labels)
         if fine_tune is None:
             body, vectors = model, model.encode(found, progress=progress)
             choice = choose(vectors, targets, settings, device=_device(model))

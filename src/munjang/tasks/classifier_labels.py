@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from munjang.data.cells import not_labels
 from munjang.errors import InputError
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +60,7 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def targets_for_fitting(texts: Sequence[str], labels: Labels, *, multilabel: bool) -> Targets:
+def targets_for_fitting(texts: Sequence[str], labels: Labels, *, multilabel: bool, any_labels: bool = False) -> Targets:
     """The targets of training rows; at least two labels, and rows with and without each."""
     given = _as_many(texts, labels)
     if not given:
@@ -70,11 +71,13 @@ def targets_for_fitting(texts: Sequence[str], labels: Labels, *, multilabel: boo
             raise InputError(
                 f"a classifier tells at least two labels apart, but all {len(given):,} rows have the label {names[0]!r}"
             )
+        _check_names(names, len(given), any_labels, rows_per_label=2)
         return _single(given, names)
     sets = [_checked_set(labels, row) for row, labels in enumerate(given)]
     names = tuple(sorted(set().union(*sets)))
     if not names:
         raise InputError(f"none of the {len(sets):,} rows has a label")
+    _check_names(names, len(sets), any_labels, rows_per_label=0)  # tags may be rare
     targets = _several(sets, names)
     everywhere = [name for name, count in zip(names, targets.counts, strict=True) if count == len(sets)]
     if everywhere:
@@ -99,6 +102,16 @@ def targets_of(texts: Sequence[str], labels: Labels, names: Sequence[str], *, mu
             f"{rows:,} labels are unknown to this classifier: {_listed(list(unknown))}; it knows {_listed(names)}"
         )
     return _several(sets, names) if multilabel else _single(given, names)
+
+
+def _check_names(names: Sequence[str], rows: int, any_labels: bool, *, rows_per_label: int) -> None:
+    """Refuse labels that look like scores, ids or texts, unless any_labels."""
+    problem = "" if any_labels else not_labels(names, rows, rows_per_label=rows_per_label)
+    if problem:
+        raise InputError(
+            f"the labels are {problem}, so they are probably scores, ids or texts. Name the column of the labels "
+            "(--label-column NAME), or take them as they are with any_labels=True (--any-labels)"
+        )
 
 
 def _as_many(texts: Sequence[str], labels: Labels) -> list[object]:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
+from munjang import forking
 from munjang.errors import InputError
 from munjang.text.backend import check_unicode, encode_ids
 from munjang.text.locality import Locality, locality_of
@@ -114,6 +115,17 @@ class WordPath:
         self._spaces = str.maketrans(dict.fromkeys(locality.spaces, " "))
         self._lock = threading.Lock()
         self._table = _Table(locality.first_differs)
+        forking.register(self)
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        """Pickle and deepcopy: the same path with a table of its own, which fills again."""
+        return WordPath, (self._backend, self._locality)
+
+    def after_fork_in_child(self) -> None:
+        """Replace the lock; a thread of the parent that held it may have been changing the table."""
+        if self._lock.locked():
+            self._table = _Table(self._locality.first_differs)
+        self._lock = threading.Lock()
 
     @classmethod
     def for_backend(cls, backend: tokenizers.Tokenizer) -> WordPath | None:

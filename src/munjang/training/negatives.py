@@ -39,7 +39,9 @@ TOO_FEW = "too few negatives"
 class NegativeMining:
     """What makes a good negative. Scores are the model's own similarity, or the cross-encoder's where there is one."""
 
-    corpus: Sequence[str] | None = None  # where to look for negatives; None: the positives
+    corpus: Sequence[str] | None = None  # where to look for negatives; None: the positives, and known negatives
+    # (anchor, text) that are known not to belong together, such as contradictions: no margin leaves them out
+    known_negatives: Sequence[tuple[str, str]] = ()
     negatives_per_row: int = 1
     range_min: int = 0  # leave out the so many nearest; known positives and the anchor are not counted
     range_max: int = 100  # look at so many of the nearest
@@ -168,12 +170,16 @@ class _Texts:
     positive: Array  # int64 [n]: the row's positive, a document
     excluded: Array  # int64, ascending: anchor * documents + document, where the two are no negatives of each other
     barred: Array  # int64 [anchors]: how many of the corpus are excluded for each anchor
+    wrong: Array  # int64, ascending: the same keys for known negatives
 
     @classmethod
     def of(cls, pairs: Examples, settings: NegativeMining) -> _Texts:
         positives = pairs.columns["positive"]
         documents, anchors = _Once(), _Once()
-        documents.add(positives if settings.corpus is None else settings.corpus)
+        if settings.corpus is None:
+            documents.add([*positives, *(text for _, text in settings.known_negatives)])
+        else:
+            documents.add(settings.corpus)
         corpus = len(documents.texts)
         if not corpus:
             raise InputError("the corpus to find negatives in is empty")
@@ -186,13 +192,26 @@ class _Texts:
         excluded = np.unique(np.concatenate(keys))
         inside = excluded[excluded % width < corpus] // width
         barred = np.bincount(inside, minlength=len(anchors.texts))
-        return cls(anchors.texts, documents.texts, corpus, anchor, positive, excluded, barred)
+        known = [
+            (anchors.places.get(same_key(a), -1), documents.places.get(same_key(b), -1))
+            for a, b in settings.known_negatives
+        ]
+        wrong = np.unique(np.array([a * width + b for a, b in known if a >= 0 and b >= 0], np.int64))
+        return cls(anchors.texts, documents.texts, corpus, anchor, positive, excluded, barred, wrong)
 
     def are_excluded(self, anchors: Array, documents: Array) -> Array:  # [q], [q, k] -> bool [q, k]
-        keys = anchors[:, None] * len(self.documents) + documents
-        places = np.minimum(np.searchsorted(self.excluded, keys), len(self.excluded) - 1)
-        same: Array = self.excluded[places] == keys
-        return same
+        return _among(anchors[:, None] * len(self.documents) + documents, self.excluded)
+
+    def are_wrong(self, anchors: Array, documents: Array) -> Array:  # [q], [q, k] -> bool [q, k]
+        return _among(anchors[:, None] * len(self.documents) + documents, self.wrong)
+
+
+def _among(keys: Array, ascending: Array) -> Array:  # bool, in the shape of the keys
+    if not len(ascending):
+        return np.zeros(keys.shape, np.bool_)
+    places = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
+    same: Array = ascending[places] == keys
+    return same
 
 
 class _Once:
@@ -241,6 +260,7 @@ class _Found:
     documents: Array  # int64 [rows, k]
     scores: Array  # float32 [rows, k]: of the model, or of the cross-encoder
     inside: Array  # bool [rows, k]: stands in the range, and is neither a known positive nor the anchor
+    wrong: Array  # bool [rows, k]: a known negative
     known: int  # candidates that are one of those
 
 
@@ -268,7 +288,8 @@ def _nearest(texts: _Texts, space: _Space, rows: Array, settings: NegativeMining
         scores = np.zeros_like(near.scores)
         scores[lines, columns] = settings.cross_encoder.predict(list(zip(asked, answers, strict=True)))
     known = int((~allowed & (rank < settings.range_max)).sum(axis=1)[place].sum())
-    return _Found(near.indices[place], scores[place], inside[place], known)
+    wrong = texts.are_wrong(anchors, near.indices)
+    return _Found(near.indices[place], scores[place], inside[place], wrong[place], known)
 
 
 def _positive_scores(texts: _Texts, space: _Space, settings: NegativeMining) -> Array:  # float32 [n]
@@ -289,9 +310,9 @@ def _fitting(found: _Found, positives: Array, settings: NegativeMining) -> tuple
     own, scores = positives[:, None], found.scores
     filters: list[tuple[str, Array]] = []
     if settings.absolute_margin is not None:
-        filters.append(("false_negatives", scores <= own - settings.absolute_margin))
+        filters.append(("false_negatives", found.wrong | (scores <= own - settings.absolute_margin)))
     if settings.relative_margin is not None:
-        filters.append(("false_negatives", scores <= own - settings.relative_margin * np.abs(own)))
+        filters.append(("false_negatives", found.wrong | (scores <= own - settings.relative_margin * np.abs(own))))
     if settings.max_score is not None:
         filters.append(("above", scores <= settings.max_score))
     if settings.min_score is not None:
@@ -362,7 +383,8 @@ def _result(pairs: Examples, texts: _Texts, kept: Array, chosen: Array, targets:
 def _check(pairs: Examples) -> None:
     if pairs.kind != "pairs":
         raise InputError(
-            f"negatives are mined for examples of kind 'pairs' (anchor, positive), got kind {pairs.kind!r}"
+            f"negatives are mined for examples of kind 'pairs' (anchor, positive), got kind {pairs.kind!r}; "
+            "take the positives of others with nli_pairs, labelled_to_pairs or scored_to_pairs of munjang.data"
         )
     if len(pairs.columns) > 2:
         raise InputError(f"these pairs have negatives already ({', '.join(list(pairs.columns)[2:])})")

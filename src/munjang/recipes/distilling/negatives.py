@@ -91,6 +91,8 @@ def described(settings: NegativeMining) -> dict[str, object]:
     """For people and for the key of the stage."""
     judge = settings.cross_encoder
     plain = asdict(replace(settings, cross_encoder=None, corpus=None, keep_scores=False))
+    if not settings.known_negatives:
+        del plain["known_negatives"]  # stages made before it existed keep their key
     corpus = None if settings.corpus is None else f"{len(settings.corpus)} texts {hash_texts(settings.corpus)}"
     return {**plain, "corpus": corpus, "cross_encoder": None if judge is None else judge.fingerprint}
 

@@ -142,14 +142,23 @@ def _pairs(path: Path, source: Source, *, names: Sequence[str], options: SetOpti
     english_korean = source.columns is None and {"en", "ko"} <= plain.keys()
     columns = {"anchor": plain["en"], "positive": plain["ko"]} if english_korean else source.columns
     if source.kind == "pairs" and columns is None and "score" in plain:
-        scored = read_examples(path, kind="scored", score_range=options.score_range, encoding=options.encoding)
-        return [scored]
+        return [_scored(path, None, options)]
     if columns is None:
         _check_columns(path, names)
     if columns is not None and "a" in columns:
-        score_range = options.score_range
-        return [read_examples(path, kind="scored", columns=columns, score_range=score_range, encoding=options.encoding)]
+        return [_scored(path, columns, options)]
     return [read_examples(path, kind="pairs", columns=columns, encoding=options.encoding)]
+
+
+def _scored(path: Path, columns: Mapping[str, str | int] | None, options: SetOptions) -> Examples:
+    return read_examples(
+        path,
+        kind="scored",
+        columns=columns,
+        score_range=options.score_range,
+        drop_outside=options.drop_outside,
+        encoding=options.encoding,
+    )
 
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:
