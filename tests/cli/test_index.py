@@ -122,6 +122,17 @@ def test_whole_files(run: Run, tmp_path: Path, model_path: str) -> None:
     assert "pass --whole-files" in run("add", "i", "notes/a.md")[2]
 
 
+def test_skipped_files_of_a_folder_are_named_even_with_quiet(run: Run, tmp_path: Path, model_path: str) -> None:
+    (tmp_path / "notes").mkdir()
+    for name in ("a.md", "b.html", "c.pdf", "d.pdf"):
+        (tmp_path / "notes" / name).write_text("본문")
+    status, _, errors = run("create", "i", "notes", "--whole-files", "--model", model_path, "-q")
+    assert status == 0
+    assert errors.count("skipped 3 files (2 .pdf, 1 .html)") == 1
+    assert "b.html (not plain text" in errors
+    assert "skipped 3 files" in run("add", "i", "notes", "--whole-files")[2]
+
+
 def test_delete_is_all_or_nothing(run: Run, made: Path) -> None:
     status, _, err = run("delete", "i", "r1", "x", "y")
     assert status == 1

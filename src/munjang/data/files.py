@@ -29,7 +29,7 @@ from munjang.errors import DataError, InputError, MissingExtraError
 Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-_SUFFIXES: dict[str, Format] = {
+FORMAT_SUFFIXES: dict[str, Format] = {
     ".txt": "txt",
     ".csv": "csv",
     ".tsv": "tsv",
@@ -38,7 +38,7 @@ _SUFFIXES: dict[str, Format] = {
     ".json": "json",
     ".parquet": "parquet",
 }
-_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+COMPRESSED_SUFFIXES: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _PARQUET_BATCH = 4096  # rows
 
 
@@ -125,14 +125,14 @@ class TextSource:
         if self._is_stdin:
             return "txt"
         suffixes = [suffix.lower() for suffix in Path(self.path).suffixes]
-        if suffixes and suffixes[-1] in _OPENERS:
+        if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
             suffixes.pop()
-        if not suffixes or suffixes[-1] not in _SUFFIXES:
+        if not suffixes or suffixes[-1] not in FORMAT_SUFFIXES:
             raise DataError(
-                f"{self.name}: cannot tell the format from the name. Expected {', '.join(_SUFFIXES)}"
-                f" (text formats also with {', '.join(_OPENERS)}); pass the format (--format) otherwise"
+                f"{self.name}: cannot tell the format from the name. Expected {', '.join(FORMAT_SUFFIXES)}"
+                f" (text formats also with {', '.join(COMPRESSED_SUFFIXES)}); pass the format (--format) otherwise"
             )
-        return _SUFFIXES[suffixes[-1]]
+        return FORMAT_SUFFIXES[suffixes[-1]]
 
     def content(self) -> Iterator[str]:
         """The decoded content in pieces, of a format that is text."""
@@ -189,7 +189,7 @@ def _open(path: Path) -> BinaryIO:
         raise DataError(f"{path}: expected a file, got a folder")
     if not path.exists():
         raise DataError(f"{path}: there is no such file")
-    opener = _OPENERS.get(path.suffix.lower())
+    opener = COMPRESSED_SUFFIXES.get(path.suffix.lower())
     return cast(BinaryIO, opener(path)) if opener else path.open("rb")
 
 
