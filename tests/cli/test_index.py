@@ -286,7 +286,8 @@ def test_an_empty_document_and_a_long_one(run: Run, made: Path, tmp_path: Path) 
     (tmp_path / "m.json").write_text(json.dumps(rows), encoding="utf-8")
     status, _, err = run("add", "i", "m.json")
     assert status == 0
-    assert "without a word: 1" in err
+    assert "without any token: 1" in err
+    assert "1 empty (m.json" in err
     assert documents(made)["empty"] == ("", {})
 
 

@@ -31,6 +31,7 @@ from munjang.data.files import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, TextSource,
 from munjang.data.json_records import json_lines, json_list
 from munjang.data.tables import records, table
 from munjang.errors import DataError, DataWarning, InputError
+from munjang.inputs import UnusualTexts
 
 Document: TypeAlias = dict[str, object]  # text, perhaps id, and metadata
 WHOLE_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".text")  # what a folder of documents is searched for
@@ -74,6 +75,7 @@ class DocumentSurvey:
     fields: tuple[str, ...]  # metadata, in order of appearance
     numbers: frozenset[str] = frozenset()  # fields of a csv or tsv that are numbers
     skipped: SkippedFiles = SkippedFiles()  # files of a folder that are not read
+    unusual: UnusualTexts = field(default_factory=UnusualTexts)  # texts that look empty or missing
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class DocumentFiles:
         for source, survey in zip(self.sources, self.survey(), strict=True):
             for _, document in _documents(source, self, survey):
                 yield document
+            if survey.unusual:
+                warnings.warn(f"{survey.name}: {survey.unusual}", DataWarning, stacklevel=2)
 
     def _survey(self, source: TextSource, seen: set[str]) -> DocumentSurvey:
         plain = _Plain(source, self)
@@ -138,6 +142,7 @@ class _Plain:
         self._numeric: dict[str, bool] = {}  # field -> whether all cells so far are numbers
         self._columns: tuple[str | None, str | None] = (None, None)
         self._documents = self._blank = 0
+        self.unusual = UnusualTexts()
 
     def columns(self, text: str | None, key: str | None) -> None:
         self._columns = (text, key)
@@ -153,7 +158,15 @@ class _Plain:
 
     def survey(self) -> DocumentSurvey:
         numbers = frozenset(name for name, numeric in self._numeric.items() if numeric) - self._as_text
-        return DocumentSurvey(self._name, self._documents, self._blank, *self._columns, tuple(self._numeric), numbers)
+        return DocumentSurvey(
+            self._name,
+            self._documents,
+            self._blank,
+            *self._columns,
+            tuple(self._numeric),
+            numbers,
+            unusual=self.unusual,
+        )
 
 
 def _documents(
@@ -174,6 +187,8 @@ def _documents(
             if plain is not None:
                 plain.blank()
             continue
+        if plain is not None:
+            plain.unusual.add(text, where)
         metadata = _metadata(cells, (text_column, id_column), files.metadata, where)
         if plain is not None:
             plain.document(metadata)
@@ -349,12 +364,15 @@ class WholeFiles:
         return [DocumentSurvey(name, len(files), 0, None, None, (), skipped=self.skipped)]
 
     def __iter__(self) -> Iterator[Document]:
-        skipped = self.skipped
+        skipped, unusual = self.skipped, UnusualTexts()
         for key, path in self._files():
-            yield {"id": key, "text": self._read(path)}
-        if skipped and not self._warned:
-            self._warned.append(str(skipped))
-            warnings.warn(str(skipped), DataWarning, stacklevel=2)
+            text = self._read(path)
+            unusual.add(text, str(path))
+            yield {"id": key, "text": text}
+        for told in (skipped, unusual):
+            if told and str(told) not in self._warned:
+                self._warned.append(str(told))
+                warnings.warn(str(told), DataWarning, stacklevel=2)
 
     def _read(self, path: Path) -> str:
         return "".join(TextSource(path, format="txt", encoding=self.encoding).content())

@@ -13,6 +13,7 @@ import contextlib
 import gzip
 import lzma
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from munjang.data.columns import choose_column, named_column
 from munjang.data.encodings import BLOCK, check_encoding, decode, decode_pipe, detect_encoding, text_lines
 from munjang.data.json_records import json_lines, json_list
 from munjang.data.tables import records, table
-from munjang.errors import DataError, InputError, MissingExtraError
+from munjang.errors import DataError, DataWarning, InputError, MissingExtraError
 
 Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -68,6 +69,7 @@ class TextSource:
     encoding: str | None = None  # by default found out: UTF-8, UTF-16 with a mark, cp949
     quoting: bool | None = None  # by default on for csv, off for tsv
     header: bool = True  # whether the first record of a csv or tsv names the columns
+    check: bool = False  # whether `rows` warns about texts that look empty or missing
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -92,7 +94,17 @@ class TextSource:
 
     def rows(self) -> Iterator[Row]:
         """The rows, lazily, in file order."""
-        return self._read([])
+        if not self.check:
+            yield from self._read([])
+            return
+        from munjang.inputs import UnusualTexts  # imports numpy, which help does without
+
+        found = UnusualTexts()
+        for number, row in enumerate(self._read([]), start=1):
+            found.add(row.text, f"text {number:,}")
+            yield row
+        if found:
+            warnings.warn(f"{self.name}: {found}", DataWarning, stacklevel=2)
 
     def survey(self) -> Survey:
         """Read everything once, so that an error shows before any work is done, and count the rows."""
