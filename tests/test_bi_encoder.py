@@ -424,3 +424,12 @@ def test_other_encoders_go_through_transformers(tmp_path: Path, minilm_path: Pat
     theirs = SentenceTransformer(str(tmp_path), device="cpu")
     theirs.max_seq_length = 128
     assert np.abs(model.encode(TEXTS) - theirs.encode(TEXTS)).max() < 1e-5
+
+
+def test_the_report_counts_texts_that_look_empty_or_missing(model: BiEncoder, tmp_path: Path) -> None:
+    texts = ["a cat", "", "nan", "", "😀" * 1000]
+    expected = {"empty": 2, "'nan'": 1, "one character or syllable repeated": 1}
+    encoded = model.encode_report(texts)
+    assert encoded.report.unusual == expected
+    assert model.encode_to(iter(texts), tmp_path / "v.npy").unusual == expected
+    assert np.allclose(encoded.vectors[0], model.encode("a cat")[0], atol=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.errors import InputError
-from munjang.inputs import as_rows, progress_teller, split_rows
+from munjang.inputs import as_rows, progress_teller, split_rows, unusual
 
 
 @given(st.lists(st.text(max_size=30)), st.integers(1, 7), st.integers(1, 40))
@@ -79,3 +79,22 @@ def test_progress_counts_up_to_the_total(capsys: pytest.CaptureFixture[str]) -> 
     with progress_teller(True, 4) as done:
         done(4)
     assert "4 of 4 (100%)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        (" \n\u3000", "only white space"),
+        ("NaN", "'NaN'"),
+        (" null ", "'null'"),
+        ("😀" * 1000, "one character or syllable repeated"),
+        ("❤️" * 20, "one character or syllable repeated"),
+        ("ㅋㅋㅋ", None),
+        ("!", None),
+        ("A nan is a kind of bread.", None),
+        ("ha" * 30 + " very funny", None),
+    ],
+)
+def test_texts_that_look_empty_or_missing(text: str, reason: str | None) -> None:
+    assert unusual(text) == reason

@@ -255,6 +255,65 @@ def test_kill_nine_at_random_moments(tmp_path: Path, suffix: str) -> None:
     assert names(tmp_path) == [path.name]
 
 
+KILL_AT_PUBLISHING = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_vector_files import drive
+rename = os.replace
+def rename_and_die(source, target):
+    rename(source, target)
+    if str(target) == os.path.realpath(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+os.replace = rename_and_die
+drive(Path(sys.argv[1]), 9)
+"""
+
+
+@pytest.fixture
+def killed_at_publishing(tmp_path: Path, suffix: str) -> Path:
+    """A finished file of nine rows whose run was killed before it removed what lay beside it."""
+    path = tmp_path / f"out{suffix}"
+    command = [sys.executable, "-c", KILL_AT_PUBLISHING, str(path), str(Path(__file__).parent)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    assert {f"{path.name}.lock", f"{path.name}.progress.json"} <= set(names(tmp_path))
+    return path
+
+
+@every_format
+def test_the_same_call_completes_what_was_killed_after_publishing(killed_at_publishing: Path, suffix: str) -> None:
+    path = killed_at_publishing
+    appended, _ = drive(path, 9)
+    assert appended == 0
+    check_file(path, 9)
+    assert names(path.parent) == [path.name]
+
+
+@every_format
+@pytest.mark.parametrize("other", ["fewer texts", "more texts", "other texts", "another model"])
+def test_another_call_refuses_the_finished_file_and_leaves_nothing_beside_it(
+    killed_at_publishing: Path, suffix: str, other: str
+) -> None:
+    path = killed_at_publishing
+    vectors, texts, columns = make_rows(10)
+    count = {"fewer texts": 8, "more texts": 10}.get(other, 9)
+    texts = [f"{text}!" for text in texts] if other == "other texts" else texts
+    fingerprint = "model-b" if other == "another model" else "model-a"
+
+    def call() -> None:
+        with open_writer(path, dimension=DIM, fingerprint=fingerprint) as writer:
+            done = writer.skip(texts[:count], columns_for(path, columns, slice(count)))
+            writer.append(vectors[done:count], texts[done:count], columns_for(path, columns, slice(done, count)))
+            writer.finish()
+
+    with pytest.raises(DataError, match="already, finished"):
+        call()
+    check_file(path, 9)
+    assert names(path.parent) == [path.name]
+    drive(path, 10, overwrite=True)
+    check_file(path, 10)
+
+
 def interrupted(path: Path, count: int = 10) -> None:
     vectors, texts, _ = make_rows(count)
     with open_writer(path, dimension=DIM, fingerprint="model-a") as writer:

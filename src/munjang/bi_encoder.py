@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from munjang.checkpoint import ModelParts, with_thresholds
 from munjang.computer import Computer, Copyable, fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
-from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows
+from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows, unusual
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.text.batches import Batch
 from munjang.text.tokenizer import Tokenizer, Tokens
@@ -412,7 +412,10 @@ class BiEncoder(Copyable):
                 rows = self._again(inputs, rows, job)
             if job.normalize:
                 rows = vectors.normalize(rows)
-            report = EncodeReport(len(rows), window.tokens, window.truncated, window.longest, self.max_length, 0.0)
+            reasons = Counter(reason for reason in map(unusual, inputs) if reason is not None)
+            report = EncodeReport(
+                len(rows), window.tokens, window.truncated, window.longest, self.max_length, 0.0, unusual=reasons
+            )
             yield Encoded(rows, report)
 
     def _engine(self, computer: Computer, job: Job) -> Engine[str]:

@@ -14,6 +14,7 @@
     ├── PrecisionWarning                 a result was not finite and was computed again in float32
     ├── ModelWarning                     something about a model had to be assumed (for example its pooling)
     ├── TrainingWarning                  a training run had to do something else than it was told
+    ├── DataWarning                      part of the input was skipped, or is hardly a text
     └── LeakageWarning                   evaluation texts stand in the training data
 
 A message says what was expected, what came, and what to do.
@@ -75,6 +76,10 @@ class ModelWarning(MunjangWarning):
 
 class TrainingWarning(MunjangWarning):
     """A training run had to do something else than it was told."""
+
+
+class DataWarning(MunjangWarning):
+    """Part of the input was skipped, or is hardly a text."""
 
 
 class LeakageWarning(MunjangWarning):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +24,48 @@ from munjang.errors import InputError
 
 Progress = bool | Callable[[int, int | None], None]
 Row = TypeVar("Row")
+
+_MISSING = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")  # what programs write for a missing value
+_REPEATED = re.compile(r"(.{1,8}?)\1{19,}", re.DOTALL)  # a unit of up to 8 code points, 20 times or more
+
+
+def unusual(text: str) -> str | None:
+    """Say why a text is probably not one, such as "empty"; None for an ordinary text. All of them are legal."""
+    content = text.strip()
+    if not content:
+        return "only white space" if text else "empty"
+    if len(content) <= 4 and content.casefold() in _MISSING:
+        return repr(content)
+    if len(content) >= 20 and _REPEATED.fullmatch(content):
+        return "one character or syllable repeated"
+    return None
+
+
+@dataclass
+class UnusualTexts:
+    """Counts unusual texts by reason; its string names the first of each."""
+
+    texts: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    _first: dict[str, str] = field(default_factory=dict)
+
+    def add(self, text: str, place: str) -> None:
+        """Look at a text; `place` is where messages say it is."""
+        self.texts += 1
+        reason = unusual(text)
+        if reason is not None:
+            self.counts[reason] += 1
+            self._first.setdefault(reason, place)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __str__(self) -> str:
+        named = (
+            f"{count:,} {reason} ({self._first[reason] if count == 1 else 'first: ' + self._first[reason]})"
+            for reason, count in self.counts.most_common()
+        )
+        return f"{self.counts.total():,} of {self.texts:,} texts look empty or missing: {', '.join(named)}"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class EncodeReport:
     max_length: int
     seconds: float
     skipped: int = 0  # texts that an earlier, interrupted run had already encoded
+    unusual: Mapping[str, int] = field(default_factory=dict)  # texts that look empty or missing, by reason
 
     def plus(self, part: EncodeReport) -> EncodeReport:
         """Both together; the time stays this one's."""
@@ -45,6 +46,10 @@ class EncodeReport:
             tokens=self.tokens + part.tokens,
             truncated=self.truncated + part.truncated,
             longest=max(self.longest, part.longest),
+            unusual={
+                reason: self.unusual.get(reason, 0) + part.unusual.get(reason, 0)
+                for reason in (*self.unusual, *part.unusual)
+            },
         )
 
     def __str__(self) -> str:

@@ -66,7 +66,21 @@ def test_which_model_is_told_on_stderr(
     assert main(["encode", str(corpus)]) == 0
     assert "model: from-environment (from MUNJANG_MODEL)\n" in capsys.readouterr().err
     assert main(["encode", str(corpus), "-q"]) == 0
-    assert not capsys.readouterr().err
+    assert "model:" not in capsys.readouterr().err
+
+
+def test_texts_that_look_empty_or_missing_are_counted_and_kept(
+    small: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["가나", "", "NaN", "  ", "😀" * 1000, "❤️" * 1000, "", "abc"]
+    path = tmp_path / "rows.csv"
+    path.write_text("n,text\n" + "".join(f'{n},"{text}"\n' for n, text in enumerate(rows)), encoding="utf-8")
+    assert main(["encode", str(path), "--column", "text", "-q"]) == 0
+    shown = capsys.readouterr()
+    assert [json.loads(line)["text"] for line in shown.out.splitlines()] == rows
+    assert shown.err.count("6 of 8 texts look empty or missing") == 1
+    for part in ("2 empty (first: text 2)", "1 'NaN' (text 3)", "1 only white space", "2 one character or syllable"):
+        assert part in shown.err
 
 
 def test_without_output_json_lines_go_to_stdout(

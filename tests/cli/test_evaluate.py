@@ -145,6 +145,19 @@ def test_a_suite_names_what_is_not_there(models: dict[str, Small], call: Call, t
     assert "| KorSTS test | spearman |" in out
     assert "- KLUE-STS dev: " in out
     assert "KLUE-STS dev skipped" in errors.getvalue()
+    (tmp_path / "korsts" / "sts-dev.tsv").write_text(
+        "\n".join([lines[0], *(f"g\tf\ty\t{n}\t1.0\t{a}\t{b}" for n, (a, b, _) in enumerate(ROWS))]) + "\n", "utf-8"
+    )  # constant scores
+    output = tmp_path / "results.json"
+    asked = ["m", "--suite", "korean", "--data", str(tmp_path), "--only", "sts", "--output", str(output)]
+    out = call(*asked, errors=(errors := io.StringIO()))
+    assert "| KorSTS test | spearman |" in out
+    assert "- KorSTS dev: " in out
+    assert "constant" in errors.getvalue()
+    left_out = json.loads(output.read_text(encoding="utf-8"))["left_out"]
+    assert "constant" in left_out["KorSTS dev"]
+    assert "KLUE-STS dev" in left_out
+    assert call(*asked) == out
     with pytest.raises(InputError, match=r"nothing could be measured: .*stsb-en-dev\.csv"):
         call("m", "--suite", "english", "--data", str(tmp_path), "--only", "sts")
 

@@ -122,6 +122,17 @@ def test_whole_files(run: Run, tmp_path: Path, model_path: str) -> None:
     assert "pass --whole-files" in run("add", "i", "notes/a.md")[2]
 
 
+def test_skipped_files_of_a_folder_are_named_even_with_quiet(run: Run, tmp_path: Path, model_path: str) -> None:
+    (tmp_path / "notes").mkdir()
+    for name in ("a.md", "b.html", "c.pdf", "d.pdf"):
+        (tmp_path / "notes" / name).write_text("본문")
+    status, _, errors = run("create", "i", "notes", "--whole-files", "--model", model_path, "-q")
+    assert status == 0
+    assert errors.count("skipped 3 files (2 .pdf, 1 .html)") == 1
+    assert "b.html (not plain text" in errors
+    assert "skipped 3 files" in run("add", "i", "notes", "--whole-files")[2]
+
+
 def test_delete_is_all_or_nothing(run: Run, made: Path) -> None:
     status, _, err = run("delete", "i", "r1", "x", "y")
     assert status == 1
@@ -275,7 +286,8 @@ def test_an_empty_document_and_a_long_one(run: Run, made: Path, tmp_path: Path) 
     (tmp_path / "m.json").write_text(json.dumps(rows), encoding="utf-8")
     status, _, err = run("add", "i", "m.json")
     assert status == 0
-    assert "without a word: 1" in err
+    assert "without any token: 1" in err
+    assert "1 empty (m.json" in err
     assert documents(made)["empty"] == ("", {})
 
 

@@ -14,7 +14,7 @@ import pytest
 import munjang
 from munjang.cli import keywords as command
 from munjang.cli.progress import Reporter
-from munjang.errors import DataError
+from munjang.errors import DataError, DataWarning
 from support import small_models
 
 TEXT = "Solar panels turn sunlight into electricity. 태양광 패널은 햇빛을 전기로 바꾼다."
@@ -47,7 +47,8 @@ def test_a_text_gives_a_list(capsys: pytest.CaptureFixture[str], model: munjang.
 
 def test_texts_of_a_file_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.txt").write_text(f"{TEXT}\n\n비와 바람\n", encoding="utf-8")
-    run(str(tmp_path / "texts.txt"), "--top", "2")
+    with pytest.warns(DataWarning, match="1 empty"):
+        run(str(tmp_path / "texts.txt"), "--top", "2")
     out = capsys.readouterr().out
     assert out.splitlines()[0].startswith("0  Solar panels")
     assert "(no keywords)" in out

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from munjang.data import TextSource
 from munjang.data.documents import DocumentFiles, WholeFiles
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, DataWarning, InputError
 
 ROWS = [
     {"id": "a1", "text": "비가 온다, 우산을 쓴다", "year": 2020, "score": 4.5, "code": "007"},
@@ -166,7 +166,9 @@ def test_whole_files(tmp_path: Path) -> None:
     (tmp_path / "notes" / "x.png").write_bytes(b"\x89PNG")
     (tmp_path / "b.md").write_text("other", encoding="utf-8")
     files = WholeFiles([tmp_path / "notes"])
-    assert list(files) == [{"id": "b.md", "text": "# 제목\n\n본문"}, {"id": "deep/a.txt", "text": "두 줄\n둘째"}]
+    with pytest.warns(DataWarning, match=r"1 \.png"):
+        documents = list(files)
+    assert documents == [{"id": "b.md", "text": "# 제목\n\n본문"}, {"id": "deep/a.txt", "text": "두 줄\n둘째"}]
     assert files.survey()[0].documents == 2
     with pytest.raises(DataError, match=r"would both have the id 'b\.md'"):
         WholeFiles([tmp_path / "notes", tmp_path / "b.md"]).survey()
@@ -177,3 +179,36 @@ def test_whole_files(tmp_path: Path) -> None:
         WholeFiles([tmp_path / "empty"]).survey()
     with pytest.raises(InputError, match="has no name"):
         WholeFiles(["-"]).survey()
+
+
+def test_files_of_a_folder_that_are_not_read_are_counted_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    (folder / "deep").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    for name in ("a.md", "b.HTML", "c.pdf", "deep/d.pdf", "e.docx", "f.csv", "g.txt.gz", "LICENSE", ".git/object"):
+        (folder / name).write_text("text")
+    (folder / "h.txt").symlink_to("nowhere")
+    files = WholeFiles([folder])
+    with pytest.warns(DataWarning) as warned:
+        read = [*files, *files]
+    assert [document["id"] for document in read] == ["a.md", "a.md"]
+    assert len(warned) == 1
+    message = str(warned[0].message)
+    for part in (
+        "skipped 8 files",
+        "2 .pdf",
+        "1 .html",
+        "1 without a suffix",
+        "b.HTML (not plain text",
+        "and 3 more",
+    ):
+        assert part in message
+    (survey,) = files.survey()
+    assert survey.skipped.by_suffix[".pdf"] == 2
+    assert len(survey.skipped) == 8
+    assert "does not exist" in survey.skipped.reasons[folder / "h.txt"]
+    assert "compressed" in survey.skipped.reasons[folder / "g.txt.gz"]
+    assert "file of rows" in survey.skipped.reasons[folder / "f.csv"]
+    (folder / "a.md").unlink()
+    with pytest.raises(DataError, match=r"no document in this folder.*skipped 8 files"):
+        files.survey()

@@ -5,12 +5,16 @@ mteb is large and no dependency: where it is not installed these tests are skipp
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
+import munjang
 from evaluation.sample import PAIRS, CrossStub, scored, topics
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
@@ -32,8 +36,26 @@ def test_batches_become_vectors_in_order(model: BiEncoder) -> None:
         assert np.allclose(found, model.encode(texts), atol=1e-6)
     assert np.allclose(adapted.similarity(found, found), model.similarity(found), atol=1e-6)
     assert np.allclose(adapted.similarity_pairwise(found, found), 1, atol=1e-5)
-    with pytest.raises(InputError, match="handed over image"):
-        adapted.encode([{"image": ["x"]}])
+
+
+def test_a_single_vector_counts_as_one_row(model: BiEncoder) -> None:
+    adapted = MtebModel(model)
+    one, *others = adapted.encode([{"text": ["a cat", "a dog", "a stone"]}])
+    assert float(adapted.similarity(one, one)) == pytest.approx(1, abs=1e-5)
+    assert adapted.similarity(one, torch.tensor(np.stack(others))).shape == (1, 2)
+    assert adapted.similarity(one.astype(np.float16), one.astype(np.float16)).dtype == torch.float32
+    assert float(adapted.similarity_pairwise(torch.tensor(one), one)) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("batch", [{"image": ["x"]}, {"text": ["a cat"], "image": ["x"]}])
+def test_inputs_other_than_text_are_refused(model: BiEncoder, batch: dict[str, list[str]]) -> None:
+    with pytest.raises(InputError, match="text only"):
+        MtebModel(model).encode([batch])
+
+
+def test_quantized_vectors_are_refused(model: BiEncoder) -> None:
+    with pytest.raises(InputError, match="int8"):
+        MtebModel(model).encode([{"text": ["a cat"]}], precision="int8")
 
 
 def test_pairs_become_scores() -> None:
@@ -43,6 +65,112 @@ def test_pairs_become_scores() -> None:
     assert found == pytest.approx(scores)
     with pytest.raises(InputError, match="one score per pair"):
         MtebReranker(CrossStub(labels=("no", "yes")))  # type: ignore[arg-type]
+
+
+# One prompt for each kind of key that mteb knows, and keys that it ignores.
+PROMPTS = {
+    "query": "question: ",
+    "document": "text: ",
+    "STS": "similar: ",
+    "STS12": "captions: ",
+    "Retrieval-query": "search: ",
+    "NFCorpus-document": "medicine: ",
+    "Classification": "class: ",
+    "Summarization": "summary: ",
+    "MockPairClassificationTask": "unknown task: ",
+    "passage": "unknown role: ",
+}
+
+
+@pytest.fixture(scope="module")
+def with_prompts(minilm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder that has prompts."""
+    folder = tmp_path_factory.mktemp("prompts") / "model"
+    prompted = munjang.load(minilm_path, device="cpu", dtype="float32")
+    prompted.prompts.update(PROMPTS)
+    prompted.save(folder)
+    return folder
+
+
+def both(folder: Path) -> tuple[MtebModel, Any]:
+    """The folder in our adapter and in mteb's wrapper, each with `seen`: the vectors that `encode` returned."""
+    wrapper = pytest.importorskip("mteb.models").SentenceTransformerEncoderWrapper
+
+    class Ours(MtebModel):
+        def encode(self, inputs: Any, **options: Any) -> Any:
+            self.seen.append(super().encode(inputs, **options))
+            return self.seen[-1]
+
+    class Theirs(wrapper):  # type: ignore[misc, valid-type]  # a class of an optional package
+        def encode(self, inputs: Any, **options: Any) -> Any:
+            self.seen.append(super().encode(inputs, **options))
+            return self.seen[-1]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mteb warns about the keys that it ignores
+        theirs = Theirs(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    ours = Ours(munjang.load(folder, device="cpu", dtype="float32"))
+    ours.seen, theirs.seen = [], []
+    return ours, theirs
+
+
+def assert_same_vectors(ours: list[Any], theirs: list[Any]) -> None:
+    assert len(ours) == len(theirs) > 0
+    for left, right in zip(ours, theirs, strict=True):
+        assert np.abs(np.asarray(left) - np.asarray(right)).max() <= 1e-5
+
+
+@pytest.mark.mteb
+@pytest.mark.filterwarnings("ignore:Task name .* is not valid")
+def test_prompts_are_those_of_mtebs_wrapper(with_prompts: Path) -> None:
+    mteb = pytest.importorskip("mteb")
+    datasets = pytest.importorskip("datasets")
+    from torch.utils.data import DataLoader
+
+    ours, theirs = both(with_prompts)
+    texts = DataLoader(datasets.Dataset.from_dict({"text": topics().columns["text"]}), batch_size=4)  # type: ignore[arg-type]
+    plain = ours.model.encode(topics().columns["text"], prompt="")
+    for name in ("STS12", "KLUE-STS", "NFCorpus", "SciFact", "SummEval", "Banking77Classification", "FarsTail"):
+        task = mteb.get_task(name).metadata
+        for role in (None, mteb.types.PromptType.query, mteb.types.PromptType.document):
+            options = {"task_metadata": task, "hf_split": "test", "hf_subset": "default", "prompt_type": role}
+            ours.encode(texts, **options)
+            theirs.encode(texts, **options, show_progress_bar=False)
+    assert_same_vectors(ours.seen, theirs.seen)
+    assert sum(np.abs(vectors - plain).max() > 0.01 for vectors in ours.seen) == 18  # all but three have a prompt
+    a, b = ours.seen[0], ours.seen[4]
+    assert torch.allclose(ours.similarity(a, b), theirs.similarity(a, b), atol=1e-5)
+    assert torch.allclose(ours.similarity_pairwise(a, b), theirs.similarity_pairwise(a, b), atol=1e-5)
+
+
+@pytest.mark.mteb
+@pytest.mark.filterwarnings("ignore:Task name .* is not valid")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "BitextMiningTask",
+        "ClassificationTask",
+        "ClusteringTask",
+        "InstructionReranking",
+        "InstructionRetrieval",
+        "MultilabelClassification",
+        "PairClassificationTask",
+        "RegressionTask",
+        "RerankingTask",
+        "RetrievalDialogTask",
+        "RetrievalTask",
+        "STSTask",
+        "SummarizationTask",
+        "TextZeroShotClassificationTask",
+    ],
+)
+def test_mtebs_mock_tasks_give_the_vectors_and_scores_of_its_wrapper(kind: str, with_prompts: Path) -> None:
+    mteb = pytest.importorskip("mteb")
+    mocks = pytest.importorskip("mteb.mocks")
+    ours, theirs = both(with_prompts)
+    scores = [run(mteb, model, getattr(mocks, f"Mock{kind}")()) for model in (ours, theirs)]
+    assert_same_vectors(ours.seen, theirs.seen)
+    assert scores[0]["main_score"] == pytest.approx(scores[1]["main_score"], abs=1e-5)
 
 
 def metadata(mteb: Any, name: str, kind: str, main: str) -> Any:
@@ -63,6 +191,7 @@ def run(mteb: Any, model: Any, task: Any) -> dict[str, Any]:
     return result.task_results[0].scores["test"][0]
 
 
+@pytest.mark.mteb
 def test_mtebs_sts_gives_our_numbers(model: BiEncoder, peer: SentenceTransformer) -> None:
     mteb = pytest.importorskip("mteb")
     datasets = pytest.importorskip("datasets")
@@ -86,6 +215,7 @@ def test_mtebs_sts_gives_our_numbers(model: BiEncoder, peer: SentenceTransformer
     assert ours["main_score"] == ours["cosine_spearman"]
 
 
+@pytest.mark.mteb
 def test_mtebs_classification(model: BiEncoder, peer: SentenceTransformer) -> None:
     mteb = pytest.importorskip("mteb")
     datasets = pytest.importorskip("datasets")
@@ -110,6 +240,7 @@ def test_mtebs_classification(model: BiEncoder, peer: SentenceTransformer) -> No
     assert ours["accuracy"] > 0.7
 
 
+@pytest.mark.mteb
 def test_mtebs_retrieval_and_reranking(model: BiEncoder, cross: CrossEncoder) -> None:
     mteb = pytest.importorskip("mteb")
     datasets = pytest.importorskip("datasets")
@@ -164,6 +295,7 @@ def test_mtebs_retrieval_and_reranking(model: BiEncoder, cross: CrossEncoder) ->
     assert reranked["ndcg_at_10"] == pytest.approx(RerankingEvaluator(lists)(cross).value, abs=1e-4)
 
 
+@pytest.mark.mteb
 def test_mteb_sees_the_protocols_and_the_description(model: BiEncoder, cross: CrossEncoder) -> None:
     pytest.importorskip("mteb")
     from mteb.models import CrossEncoderProtocol, EncoderProtocol
@@ -175,7 +307,22 @@ def test_mteb_sees_the_protocols_and_the_description(model: BiEncoder, cross: Cr
     assert not isinstance(MtebReranker(cross), EncoderProtocol)
     meta = adapted.mteb_model_meta
     assert (meta.name, meta.revision, meta.embed_dim, meta.max_tokens) == ("ours/small", "7", 384, 256)
+    assert (meta.n_parameters, meta.modalities) == (model.describe()["parameters"], ["text"])
     assert "/" in MtebModel(model).mteb_model_meta.name
+
+
+@pytest.mark.mteb
+def test_results_of_other_prompts_have_another_revision(minilm_path: Path) -> None:
+    """mteb reuses the results of a model with the same name and revision."""
+    pytest.importorskip("mteb")
+    model = munjang.load(minilm_path, device="cpu")
+    revisions = [MtebModel(model).mteb_model_meta.revision]
+    model.prompts["STS"] = "similar: "
+    revisions.append(MtebModel(model).mteb_model_meta.revision)
+    model.truncate_dim = 64
+    revisions.append(MtebModel(model).mteb_model_meta.revision)
+    assert len(set(revisions)) == 3
+    assert MtebModel(model).mteb_model_meta.revision == revisions[-1]
 
 
 def test_without_mteb_the_command_is_named(model: BiEncoder, monkeypatch: pytest.MonkeyPatch) -> None:

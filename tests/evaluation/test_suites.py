@@ -42,6 +42,21 @@ def test_what_is_there_is_run_and_what_is_not_is_named(folder: Path) -> None:
         suite("korean", folder)
 
 
+def test_a_set_that_cannot_be_used_is_named_and_the_others_are_run(folder: Path) -> None:
+    (folder / "banking77").mkdir()
+    for split, labels in (("train", "ab"), ("test", "abc")):
+        lines = [f"text {n},label {labels[n % len(labels)]}" for n in range(12)]
+        (folder / "banking77" / f"{split}.csv").write_text(
+            "\n".join(["text,category", *lines]) + "\n", encoding="utf-8"
+        )
+    lines = ["title,topic", *(f'"{text}",경제' for text in TOPICS["food"])]
+    (folder / "ynat" / "test.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = build_suite("all", folder, only=["probe", "clustering"], intervals=False)
+    assert [trial.name for trial in found.trials] == ["YNAT probe", "Banking77 clustering"]
+    assert "label c" in found.absent["Banking77 probe"]
+    assert "경제" in found.absent["YNAT clustering"]
+
+
 def test_only_some_kinds(folder: Path) -> None:
     found = build_suite("all", folder, only=["sts"])
     assert [trial.name for trial in found.trials] == ["KorSTS test"]

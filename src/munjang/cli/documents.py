@@ -40,7 +40,9 @@ def add_documents(parser: argparse.ArgumentParser) -> None:
         "--as-text", metavar="C,C", help="columns of a csv or tsv that stay texts though all are numbers"
     )
     group.add_argument(
-        "--whole-files", action="store_true", help="a FILE, or every .txt and .md of a folder, is one document"
+        "--whole-files",
+        action="store_true",
+        help="a FILE, or every .txt and .md of a folder, is one document; warns about other files",
     )
     add_reading(parser)
 

@@ -103,6 +103,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     if not any(column.scores for column in columns):
         reasons = [f"{name}: {reason}" for column in columns for name, reason in column.skipped.items()]
         raise InputError("nothing could be measured: " + "; ".join([*reasons, *suite.absent.values()] or ["no sets"]))
+    results.leave_out(suite.absent)
     table = markdown(columns, absent=suite.absent)
     print(table, end="")
     if args.markdown:

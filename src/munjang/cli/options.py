@@ -100,6 +100,7 @@ def sources(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] 
             encoding=args.encoding,
             quoting=quoting,
             header=not args.no_header,
+            check=True,
         )
         for path in paths
     ]

@@ -1,9 +1,10 @@
 """Files of documents -> what `Index.add` takes: dicts with `text`, perhaps `id`, and every other column as metadata.
 
 Enters: files with columns (csv, tsv, jsonl, json, parquet), files of lines (txt), or files that are one document each
-(`WholeFiles`: txt, md, a folder of them). Leaves: documents, one at a time, in file order. `survey` reads everything
-once before any work is done: a broken row, a missing text, an id that stands twice is a DataError that names file and
-line, and the second reading knows how many documents come and which columns of a csv are numbers.
+(`WholeFiles`: txt, md, a folder of them, where files of other kinds are skipped and reported). Leaves: documents, one
+at a time, in file order. `survey` reads everything once before any work is done: a broken row, a missing text, an id
+that stands twice is a DataError that names file and line, and the second reading knows how many documents come and
+which columns of a csv are numbers.
 
 A csv knows no types, but `year>=2020` needs numbers: a column counts as numbers when every cell that is not empty is
 one, written as numbers are (007 and 010-1234 are texts). An empty cell, a null and a NaN mean that the document lacks
@@ -14,8 +15,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import math
 import re
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,17 +27,40 @@ from typing import TypeAlias
 
 from munjang.data.columns import choose_column
 from munjang.data.encodings import text_lines
-from munjang.data.files import TextSource, parquet_table
+from munjang.data.files import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, TextSource, parquet_table
 from munjang.data.json_records import json_lines, json_list
 from munjang.data.tables import records, table
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, DataWarning, InputError
+from munjang.inputs import UnusualTexts
 
 Document: TypeAlias = dict[str, object]  # text, perhaps id, and metadata
 WHOLE_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".text")  # what a folder of documents is searched for
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")  # more digits than a float holds exactly are rather a long id
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,14})\.[0-9]{1,17}([eE][+-]?[0-9]{1,3})?")
+_SHOWN = 5  # skipped files that a message names
 _Cells = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class SkippedFiles:
+    """Files that were not read, with the reason for each; its string is a one-line summary."""
+
+    reasons: Mapping[Path, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    @property
+    def by_suffix(self) -> dict[str, int]:
+        """Number of files per suffix, the most frequent first; files without one count under ""."""
+        return dict(Counter(path.suffix.lower() for path in self.reasons).most_common())
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in self.by_suffix.items())
+        named = [f"{path} ({reason})" for path, reason in itertools.islice(self.reasons.items(), _SHOWN)]
+        more = f" and {len(self) - _SHOWN:,} more" if len(self) > _SHOWN else ""
+        return f"skipped {len(self):,} file{'s' * (len(self) != 1)} ({counts}): {', '.join(named)}{more}"
 
 
 @dataclass(frozen=True)
@@ -47,6 +74,8 @@ class DocumentSurvey:
     id_column: str | None
     fields: tuple[str, ...]  # metadata, in order of appearance
     numbers: frozenset[str] = frozenset()  # fields of a csv or tsv that are numbers
+    skipped: SkippedFiles = SkippedFiles()  # files of a folder that are not read
+    unusual: UnusualTexts = field(default_factory=UnusualTexts)  # texts that look empty or missing
 
 
 @dataclass(frozen=True)
@@ -71,6 +100,8 @@ class DocumentFiles:
         for source, survey in zip(self.sources, self.survey(), strict=True):
             for _, document in _documents(source, self, survey):
                 yield document
+            if survey.unusual:
+                warnings.warn(f"{survey.name}: {survey.unusual}", DataWarning, stacklevel=2)
 
     def _survey(self, source: TextSource, seen: set[str]) -> DocumentSurvey:
         plain = _Plain(source, self)
@@ -111,6 +142,7 @@ class _Plain:
         self._numeric: dict[str, bool] = {}  # field -> whether all cells so far are numbers
         self._columns: tuple[str | None, str | None] = (None, None)
         self._documents = self._blank = 0
+        self.unusual = UnusualTexts()
 
     def columns(self, text: str | None, key: str | None) -> None:
         self._columns = (text, key)
@@ -126,7 +158,15 @@ class _Plain:
 
     def survey(self) -> DocumentSurvey:
         numbers = frozenset(name for name, numeric in self._numeric.items() if numeric) - self._as_text
-        return DocumentSurvey(self._name, self._documents, self._blank, *self._columns, tuple(self._numeric), numbers)
+        return DocumentSurvey(
+            self._name,
+            self._documents,
+            self._blank,
+            *self._columns,
+            tuple(self._numeric),
+            numbers,
+            unusual=self.unusual,
+        )
 
 
 def _documents(
@@ -147,6 +187,8 @@ def _documents(
             if plain is not None:
                 plain.blank()
             continue
+        if plain is not None:
+            plain.unusual.add(text, where)
         metadata = _metadata(cells, (text_column, id_column), files.metadata, where)
         if plain is not None:
             plain.document(metadata)
@@ -297,20 +339,40 @@ def _typed(value: object) -> object:
 
 @dataclass(frozen=True)
 class WholeFiles:
-    """Files that are one document each, and folders of them; the id is the file's name, in a folder its path there."""
+    """Files that are one document each, and folders of them.
+
+    The id is the file's name or, in a folder, its path there. Of a folder, files that end in one of `WHOLE_SUFFIXES`
+    are read. Other files are skipped: `skipped` lists them and iterating warns about them; hidden ones are ignored.
+    """
 
     paths: Sequence[str | Path]
     encoding: str | None = None
+    _warned: list[str] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def skipped(self) -> SkippedFiles:
+        """The files in the folders that are not read."""
+        found = [_search(folder)[1] for folder in map(Path, self.paths) if folder.is_dir()]
+        return SkippedFiles({path: reason for skipped in found for path, reason in skipped.items()})
 
     def survey(self) -> list[DocumentSurvey]:
         """Read everything once, so that errors show before any work is done."""
-        for _, path in self._files():
+        files = self._files()
+        for _, path in files:
             self._read(path)
-        return [DocumentSurvey(", ".join(map(str, self.paths)), len(self._files()), 0, None, None, ())]
+        name = ", ".join(map(str, self.paths))
+        return [DocumentSurvey(name, len(files), 0, None, None, (), skipped=self.skipped)]
 
     def __iter__(self) -> Iterator[Document]:
+        skipped, unusual = self.skipped, UnusualTexts()
         for key, path in self._files():
-            yield {"id": key, "text": self._read(path)}
+            text = self._read(path)
+            unusual.add(text, str(path))
+            yield {"id": key, "text": text}
+        for told in (skipped, unusual):
+            if told and str(told) not in self._warned:
+                self._warned.append(str(told))
+                warnings.warn(str(told), DataWarning, stacklevel=2)
 
     def _read(self, path: Path) -> str:
         return "".join(TextSource(path, format="txt", encoding=self.encoding).content())
@@ -332,7 +394,32 @@ class WholeFiles:
 def _within(given: Path) -> list[Path]:
     if not given.is_dir():
         return [given]
-    found = sorted(path for path in given.rglob("*") if path.suffix.lower() in WHOLE_SUFFIXES and path.is_file())
+    found, skipped = _search(given)
     if not found:
-        raise DataError(f"{given}: there is no document in this folder; expected {', '.join(WHOLE_SUFFIXES)}")
+        counted = f"; {SkippedFiles(skipped)}" if skipped else ""
+        raise DataError(f"{given}: there is no document in this folder; expected {', '.join(WHOLE_SUFFIXES)}{counted}")
     return found
+
+
+def _search(folder: Path) -> tuple[list[Path], dict[Path, str]]:
+    """The files of a folder that are read, and the reason for each other one that is not hidden."""
+    found: list[Path] = []
+    skipped: dict[Path, str] = {}
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and path.suffix.lower() in WHOLE_SUFFIXES:
+            found.append(path)
+        elif path.is_symlink() and not path.exists() and not hidden:
+            skipped[path] = "a link to a file that does not exist"
+        elif path.is_file() and not hidden:
+            skipped[path] = _why_skipped(path)
+    return found, skipped
+
+
+def _why_skipped(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix in COMPRESSED_SUFFIXES:
+        return "compressed"
+    if suffix in FORMAT_SUFFIXES:
+        return "a file of rows, index it without --whole-files"
+    return "not plain text, convert it to .txt or .md"

@@ -13,6 +13,7 @@ import contextlib
 import gzip
 import lzma
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,12 @@ from munjang.data.columns import choose_column, named_column
 from munjang.data.encodings import BLOCK, check_encoding, decode, decode_pipe, detect_encoding, text_lines
 from munjang.data.json_records import json_lines, json_list
 from munjang.data.tables import records, table
-from munjang.errors import DataError, InputError, MissingExtraError
+from munjang.errors import DataError, DataWarning, InputError, MissingExtraError
 
 Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-_SUFFIXES: dict[str, Format] = {
+FORMAT_SUFFIXES: dict[str, Format] = {
     ".txt": "txt",
     ".csv": "csv",
     ".tsv": "tsv",
@@ -38,7 +39,7 @@ _SUFFIXES: dict[str, Format] = {
     ".json": "json",
     ".parquet": "parquet",
 }
-_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+COMPRESSED_SUFFIXES: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _PARQUET_BATCH = 4096  # rows
 
 
@@ -68,6 +69,7 @@ class TextSource:
     encoding: str | None = None  # by default found out: UTF-8, UTF-16 with a mark, cp949
     quoting: bool | None = None  # by default on for csv, off for tsv
     header: bool = True  # whether the first record of a csv or tsv names the columns
+    check: bool = False  # whether `rows` warns about texts that look empty or missing
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -92,7 +94,17 @@ class TextSource:
 
     def rows(self) -> Iterator[Row]:
         """The rows, lazily, in file order."""
-        return self._read([])
+        if not self.check:
+            yield from self._read([])
+            return
+        from munjang.inputs import UnusualTexts  # imports numpy, which help does without
+
+        found = UnusualTexts()
+        for number, row in enumerate(self._read([]), start=1):
+            found.add(row.text, f"text {number:,}")
+            yield row
+        if found:
+            warnings.warn(f"{self.name}: {found}", DataWarning, stacklevel=2)
 
     def survey(self) -> Survey:
         """Read everything once, so that an error shows before any work is done, and count the rows."""
@@ -125,14 +137,14 @@ class TextSource:
         if self._is_stdin:
             return "txt"
         suffixes = [suffix.lower() for suffix in Path(self.path).suffixes]
-        if suffixes and suffixes[-1] in _OPENERS:
+        if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
             suffixes.pop()
-        if not suffixes or suffixes[-1] not in _SUFFIXES:
+        if not suffixes or suffixes[-1] not in FORMAT_SUFFIXES:
             raise DataError(
-                f"{self.name}: cannot tell the format from the name. Expected {', '.join(_SUFFIXES)}"
-                f" (text formats also with {', '.join(_OPENERS)}); pass the format (--format) otherwise"
+                f"{self.name}: cannot tell the format from the name. Expected {', '.join(FORMAT_SUFFIXES)}"
+                f" (text formats also with {', '.join(COMPRESSED_SUFFIXES)}); pass the format (--format) otherwise"
             )
-        return _SUFFIXES[suffixes[-1]]
+        return FORMAT_SUFFIXES[suffixes[-1]]
 
     def content(self) -> Iterator[str]:
         """The decoded content in pieces, of a format that is text."""
@@ -189,7 +201,7 @@ def _open(path: Path) -> BinaryIO:
         raise DataError(f"{path}: expected a file, got a folder")
     if not path.exists():
         raise DataError(f"{path}: there is no such file")
-    opener = _OPENERS.get(path.suffix.lower())
+    opener = COMPRESSED_SUFFIXES.get(path.suffix.lower())
     return cast(BinaryIO, opener(path)) if opener else path.open("rb")
 
 

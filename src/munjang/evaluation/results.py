@@ -87,6 +87,7 @@ class Results:
     def __init__(self, path: str | Path | None = None) -> None:
         self._path = None if path is None else Path(path)
         self._models: dict[str, dict[str, Any]] = {}
+        self._left_out: dict[str, str] = {}
         if self._path is not None and self._path.exists():
             self._models = _read(self._path)
 
@@ -107,6 +108,11 @@ class Results:
         self._of(identity)["skipped"][name] = reason
         self._write()
 
+    def leave_out(self, sets: Mapping[str, str]) -> None:
+        """Keep which sets this run measured for no model, with the reason, and write."""
+        self._left_out = dict(sets)
+        self._write()
+
     def about(self, identity: Identity, facts: Mapping[str, object]) -> None:
         """Keep facts about the model (as JSON takes them) beside its scores, and write; others stay."""
         self._of(identity).setdefault("about", {}).update(facts)
@@ -121,7 +127,8 @@ class Results:
     def _write(self) -> None:
         if self._path is None:
             return
-        text = json.dumps({"format": _FORMAT, "models": self._models}, ensure_ascii=False, indent=1, allow_nan=False)
+        record = {"format": _FORMAT, "models": self._models, "left_out": self._left_out}
+        text = json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False)
         with disk_errors(self._path, safe="the results before this one are whole"):
             write_whole(self._path, (text + "\n").encode())
 

@@ -72,7 +72,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Suite:
-    """Trials that can be run, and sets that are not there, with the reason."""
+    """Trials that can be run, and sets that are missing or unusable, with the reason."""
 
     trials: tuple[Trial, ...]
     absent: dict[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class _Entry:
 
 
 def suite(name: SuiteName, folder: str | Path, *, intervals: bool = True, quick: int | None = None) -> list[Evaluator]:
-    """The evaluators of a suite; a set that is absent is a DataError (`build_suite` lists it instead)."""
+    """The evaluators of a suite; a set that is missing or unusable is a DataError (`build_suite` lists it instead)."""
     built = build_suite(name, folder, intervals=intervals, quick=quick)
     if built.absent:
         raise DataError("; ".join(built.absent.values()))
@@ -125,7 +125,7 @@ def build_suite(
         if (name == "all" or entry.language == name[:2]) and (not only or entry.kind in only):
             try:
                 trials.append(entry.make(options))
-            except DataError as error:
+            except (DataError, InputError) as error:  # not in the folder, or not usable, such as a label without rows
                 absent[entry.title] = str(error)
     return Suite(tuple(trials), absent)
 

@@ -36,7 +36,7 @@ class AddReport:
     replaced: int  # documents whose id was there, with another text or other metadata
     unchanged: int  # documents that were there as they came
     passages: int  # that were encoded
-    empty: int  # documents without a word: kept, never found
+    empty: int  # documents without any token: kept, never found
     truncated: int  # passages longer than the model reads, because nothing in them could be cut
     seconds: float
 
@@ -50,7 +50,7 @@ class AddReport:
         parts = [f"{self.added:,} added", f"{self.replaced:,} replaced", f"{self.unchanged:,} unchanged"]
         line = f"{', '.join(parts)}; {self.passages:,} passages in {self.seconds:.1f} s ({rate:,.0f} documents/s)"
         if self.empty:
-            line += f"; without a word: {self.empty:,}"
+            line += f"; without any token: {self.empty:,}"
         if self.truncated:
             line += f"; truncated: {self.truncated:,} passages"
         return line

@@ -58,8 +58,11 @@ class ParquetStore:
         self._folder.mkdir()
         return 0
 
-    def was_published(self) -> bool:
-        return not self._folder.exists() or (self._ready.exists() and not self._joined.exists())
+    def exists(self) -> bool:
+        return self._folder.exists()
+
+    def was_published(self, progress: Progress) -> bool:
+        return self._ready.exists() and not self._joined.exists() and self._target.exists()
 
     def resume(self, progress: Progress) -> None:
         # "ready" goes first: alone, it would say that the joined file was published.
@@ -98,6 +101,7 @@ class ParquetStore:
             write_whole(self._ready, b"")
         except BaseException:
             with contextlib.suppress(OSError):
+                self._ready.unlink(missing_ok=True)  # alone, it would say that the joined file was published
                 self._joined.unlink(missing_ok=True)  # a full disk gets its room back; the parts stay
             raise
         os.replace(self._joined, self._target)

@@ -17,6 +17,7 @@ from munjang.durable import write_whole
 from munjang.errors import ResumeError
 
 FORMAT = 1
+_OF_RUN = ("layout", "dimension", "fingerprint")  # what two calls must agree on to be the same run
 BEGIN_AGAIN = "pass overwrite=True (--overwrite) to begin again, or choose another output path"
 
 
@@ -37,9 +38,13 @@ class Progress:
         record = {"format": FORMAT, **asdict(self)}
         write_whole(path, json.dumps(record, indent=1, ensure_ascii=False).encode())
 
+    def is_same_run(self, other: Progress) -> bool:
+        """Whether both have the same model, prompt and shape."""
+        return all(getattr(self, name) == getattr(other, name) for name in _OF_RUN)
+
     def check_same_run(self, other: Progress, target: Path) -> None:
         """Refuse to go on with another model, prompt or shape than the earlier run had."""
-        for name in ("layout", "dimension", "fingerprint"):
+        for name in _OF_RUN:
             before, now = getattr(self, name), getattr(other, name)
             if before != now:
                 what = "model or prompt (fingerprint)" if name == "fingerprint" else name

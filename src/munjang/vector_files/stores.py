@@ -44,7 +44,10 @@ class Store(Protocol):
     def begin(self) -> int:
         """Start empty, after `clear`; the number of durable bytes."""
 
-    def was_published(self) -> bool:
+    def exists(self) -> bool:
+        """Whether there are unfinished data."""
+
+    def was_published(self, progress: Progress) -> bool:
         """Whether an earlier run got as far as giving the data their final name."""
 
     def resume(self, progress: Progress) -> None:
@@ -87,8 +90,11 @@ class GrowingFile(abc.ABC):
         os.fsync(self._file.fileno())
         return len(self.header(0))
 
-    def was_published(self) -> bool:
-        return not self._partial.exists()
+    def exists(self) -> bool:
+        return self._partial.exists()
+
+    def was_published(self, progress: Progress) -> bool:
+        return not self.exists() and self._target.exists() and self._target.stat().st_size == progress.bytes
 
     def resume(self, progress: Progress) -> None:
         self._file = open(self._partial, "r+b", buffering=0)  # noqa: SIM115 (stays open while rows come)

@@ -32,8 +32,11 @@ Columns = Mapping[str, Sequence[object]]
 class VectorWriter:
     """Writes one output; made by `open_writer`. A context manager: leaving it unfinished keeps it resumable."""
 
-    def __init__(self, path: Path, *, progress: Progress, store: Store, lock: OutputLock) -> None:
+    def __init__(
+        self, path: Path, *, progress: Progress, store: Store, lock: OutputLock, published: bool = False
+    ) -> None:
         self.path = path
+        self._published = published  # by an earlier run that was killed before it removed what lay beside the file
         self.rows_done = progress.rows  # rows that an earlier, interrupted run left durable
         self._target = _real(path)
         self._progress = progress
@@ -68,6 +71,7 @@ class VectorWriter:
         self._hash = self._hash.extended(texts[:count], columns)
         self._to_skip -= count
         if self._to_skip == 0 and self._hash.hexdigest() != self._progress.rows_hash:
+            self._refuse_if_published()
             self.close()
             raise ResumeError(
                 f"{self.path}: an earlier, unfinished run did {self.rows_done:,} rows, but from other texts or "
@@ -87,6 +91,7 @@ class VectorWriter:
         vectors = self._check_vectors(vectors, len(texts))
         if not len(texts):
             return
+        self._refuse_if_published()
         extended = self._hash.extended(texts, columns)
         with self._disk_errors():
             size, crc = self._store.write(Window(self.rows, vectors, texts, columns), self._progress)
@@ -104,6 +109,7 @@ class VectorWriter:
         """Complete the file under its final name, remove what lay beside it, and close."""
         self._check_open()
         if self._to_skip:
+            self._refuse_if_published()
             seen = self.rows_done - self._to_skip
             self.close()
             raise ResumeError(
@@ -111,8 +117,9 @@ class VectorWriter:
                 f"came this time; give the same texts, or {BEGIN_AGAIN}"
             )
         try:
-            with self._disk_errors():
-                self._store.publish(self._progress)
+            if not self._published:
+                with self._disk_errors():
+                    self._store.publish(self._progress)
         except BaseException:
             self.close()
             raise
@@ -145,6 +152,14 @@ class VectorWriter:
         except ResumeError:
             return True  # damaged: not ours to throw away
         return record is not None and record.rows > 0
+
+    def _refuse_if_published(self) -> None:
+        """Raise, and remove what lies beside the file, where the file is finished and the rows are not all of its."""
+        if self._published:
+            with contextlib.suppress(OSError):
+                _discard(self._target, self._store)
+            self._shut()
+            raise _already_finished(self.path)
 
     def _shut(self) -> None:
         self._open = False
@@ -221,30 +236,37 @@ def open_writer(
     with disk_errors(path, safe="what an earlier run wrote is as it was"):
         lock = OutputLock(target.with_name(target.name + ".lock"), path)
         try:
-            progress = _begin_or_resume(path, begun, store)
+            progress, published = _begin_or_resume(path, begun, store)
         except BaseException:
             store.close()
             lock.release()
             raise
-    return VectorWriter(path, progress=progress, store=store, lock=lock)
+    return VectorWriter(path, progress=progress, store=store, lock=lock, published=published)
 
 
-def _begin_or_resume(path: Path, begun: Progress, store: Store) -> Progress:
+def _begin_or_resume(path: Path, begun: Progress, store: Store) -> tuple[Progress, bool]:
+    """Return the rows that are done, and whether the file has its final name already."""
     target = _real(path)
     record = _progress_path(target)
     earlier = None if begun.replaces else load_progress(record, path)
-    if earlier is None or store.was_published():  # published: killed after naming the finished file
+    if earlier is not None and store.was_published(earlier) and earlier.is_same_run(begun):
+        return earlier, True  # killed after naming the finished file
+    if earlier is None or store.was_published(earlier) or not store.exists():
         _discard(target, store)
         earlier = None
     if target.exists() and not begun.replaces and (earlier is None or not earlier.replaces):
-        raise DataError(f"{path} is there already, finished; {BEGIN_AGAIN}")
+        raise _already_finished(path)
     if earlier is not None:
         earlier.check_same_run(begun, path)
         store.resume(earlier)
-        return earlier
+        return earlier, False
     progress = replace(begun, bytes=store.begin())
     progress.save(record)
-    return progress
+    return progress, False
+
+
+def _already_finished(path: Path) -> DataError:
+    return DataError(f"{path} is there already, finished; {BEGIN_AGAIN}")
 
 
 def _discard(target: Path, store: Store) -> None:
