@@ -32,7 +32,7 @@ from munjang.loading import load
 from munjang.serve.errors import NotFound, Overloaded, Unready
 from munjang.serve.fields import FieldSummary, summaries
 from munjang.serve.metrics import IndexSize
-from munjang.serve.rooms import BiRoom, Rooms, Wish
+from munjang.serve.rooms import PLAIN, BiRoom, Rooms, Wish
 from munjang.serve.sentences import SentenceFinder
 from munjang.serve.settings import ServeSettings, check_name
 from munjang.serve.threads import Threads
@@ -149,7 +149,9 @@ class Shelved:
 
     def _encode_ahead(self, documents: list[dict[str, Any]]) -> dict[str, NDArray[np.float32]]:
         passages = list(dict.fromkeys(self.index.passages_to_encode(documents)))
-        return dict(zip(passages, self._encode(passages, progress=False), strict=True))
+        # A short request need not wait behind bulk work, no more than a short /embed does: the batcher goes by size.
+        wish = PLAIN if len(passages) <= self._at_once else _BULK
+        return dict(zip(passages, self._encode(passages, progress=False, wish=wish), strict=True))
 
     async def delete(self, ids: list[str]) -> int:
         """Delete documents; they are gone from the disk when it returns."""
@@ -204,13 +206,13 @@ class Shelved:
         answer = await self.room.embed_document(texts, wish=Wish(priority="query"))
         return np.asarray(answer.values, np.float32)
 
-    def _encode(self, texts: list[str], *, progress: Progress) -> NDArray[np.float32]:
+    def _encode(self, texts: list[str], *, progress: Progress, wish: Wish = _BULK) -> NDArray[np.float32]:
         """The vectors of passages, through the batcher; called in a thread."""
         vectors = np.empty((len(texts), self.index.dimension), np.float32)
         done, waiting = 0, list[tuple[int, Future[Any]]]()
         for first in [*range(0, len(texts), self._at_once), *[-1] * _AHEAD]:
             if first >= 0:
-                part = self._patiently(texts[first : first + self._at_once])
+                part = self._patiently(texts[first : first + self._at_once], wish)
                 waiting.append((first, asyncio.run_coroutine_threadsafe(part, self._loop)))
             if waiting and (first < 0 or len(waiting) >= _AHEAD):
                 place, future = waiting.pop(0)
@@ -221,11 +223,11 @@ class Shelved:
                     progress(done, len(texts))
         return vectors
 
-    async def _patiently(self, texts: list[str]) -> NDArray[np.float32]:
+    async def _patiently(self, texts: list[str], wish: Wish) -> NDArray[np.float32]:
         """A part of a long job comes back to a full queue; it was accepted as a whole."""
         while True:
             try:
-                return np.asarray((await self.room.embed_document(texts, wish=_BULK)).values, np.float32)
+                return np.asarray((await self.room.embed_document(texts, wish=wish)).values, np.float32)
             except Overloaded as refusal:  # noqa: PERF203
                 await asyncio.sleep(min(refusal.retry_after, 2.0))
 
