@@ -27,17 +27,37 @@ def test_a_batch_that_does_not_fit_is_halved(model: munjang.BiEncoder, monkeypat
     forward = type(body).forward
 
     def small_memory(self: torch.nn.Module, batch: object) -> torch.Tensor:
-        seen.append(batch.count)
-        if batch.count > 2:
+        seen.append(batch.total)
+        if batch.total > 32:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return forward(self, batch)
 
     monkeypatch.setattr(type(body), "forward", small_memory)
     assert np.abs(model.encode(TEXTS) - expected).max() < 1e-6
-    assert max(seen) == 9
+    assert max(seen) > 64
     monkeypatch.setattr(type(body), "forward", lambda self, batch: (_ for _ in ()).throw(torch.OutOfMemoryError("x")))
     with pytest.raises(torch.OutOfMemoryError):
         model.encode(["one"])
+
+
+def test_batches_on_the_cpu_have_few_sizes(model: munjang.BiEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every new size makes oneDNN compile and keep primitives, and the allocator keep blocks."""
+    body, sizes = model.parts.body, []
+    forward = type(body).forward
+
+    def noting(self: torch.nn.Module, batch: object) -> torch.Tensor:
+        sizes.append(batch.total)
+        return forward(self, batch)
+
+    monkeypatch.setattr(type(body), "forward", noting)
+    texts = [["word " * words, "another text"] for words in range(1, 200)]
+    pairs = [model.encode(pair) for pair in texts]
+    tokens = [len(model.tokenizer.encode(pair).ids) for pair in texts]
+    assert len(set(tokens)) > 190
+    assert len(set(sizes)) <= 32
+    assert all(0 <= size - total <= max(7, total / 16) for size, total in zip(sizes, tokens, strict=True))
+    together = model.encode([pair[0] for pair in texts])
+    assert np.abs(np.stack([pair[0] for pair in pairs]) - together).max() < 1e-5
 
 
 def test_ids_are_checked_before_the_device_sees_them(model: munjang.BiEncoder) -> None:

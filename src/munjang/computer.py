@@ -21,7 +21,7 @@ from munjang.checkpoint import CrossParts, ModelParts
 from munjang.errors import InputError, ModelWarning
 from munjang.nn.device import choose_device
 from munjang.nn.heads import apply_heads
-from munjang.nn.packed import check_ids, to_packed
+from munjang.nn.packed import check_ids, padding_of, to_packed
 from munjang.text.batches import Batch
 from munjang.text.ragged import Int32
 from munjang.text.tokenizer import Tokenizer
@@ -85,8 +85,9 @@ class Computer:
         if self._checks.family != "static":
             check_ids(batch.ids, batch.lengths, self._checks)
         try:
-            packed = to_packed(batch.ids, batch.lengths, self.device, prompt_tokens=prompt_tokens)
-            pooled = self._pooling(self._body(packed), packed)
+            padding = 0 if self._checks.family == "static" else _padding(batch, self.device)
+            packed = to_packed(batch.ids, batch.lengths, self.device, prompt_tokens=prompt_tokens, padding=padding)
+            pooled = self._pooling(self._body(packed), packed)[: len(batch.lengths)]
             return apply_heads(self._heads, pooled, dimension).contiguous()
         except torch.OutOfMemoryError:
             if len(batch.lengths) == 1:
@@ -98,8 +99,9 @@ class Computer:
         """The body's output for every token, before pooling."""
         if self._checks.family != "static":
             check_ids(batch.ids, batch.lengths, self._checks)
-        hidden: Tensor = self._body(to_packed(batch.ids, batch.lengths, self.device))
-        return hidden.float()
+        padding = 0 if self._checks.family == "static" else _padding(batch, self.device)
+        hidden: Tensor = self._body(to_packed(batch.ids, batch.lengths, self.device, padding=padding))
+        return hidden[: len(batch.ids)].float()
 
 
 class CrossComputer:
@@ -118,13 +120,19 @@ class CrossComputer:
     def __call__(self, batch: Batch) -> Tensor:  # float32 [n, labels]
         check_ids(batch.ids, batch.lengths, self._checks, batch.segments)
         try:
-            packed = to_packed(batch.ids, batch.lengths, self.device, segments=batch.segments)
+            padding = _padding(batch, self.device)
+            packed = to_packed(batch.ids, batch.lengths, self.device, segments=batch.segments, padding=padding)
             logits: Tensor = self._head(self._body(packed), packed)
-            return logits
+            return logits[: len(batch.lengths)]
         except torch.OutOfMemoryError:
             if len(batch.lengths) == 1:
                 raise
         return torch.cat([self(half) for half in _halves(batch)])
+
+
+def _padding(batch: Batch, device: torch.device) -> int:
+    """Tokens to append on the CPU, where every new batch size costs memory (`padding_of`)."""
+    return padding_of(len(batch.ids)) if device.type == "cpu" else 0
 
 
 def _halves(batch: Batch) -> tuple[Batch, Batch]:

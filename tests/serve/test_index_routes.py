@@ -257,6 +257,48 @@ def test_many_writers_stand_in_line(writable: TestClient) -> None:
     assert {one["name"]: one["documents"] for one in writable.get("/indexes").json()}["other"] == 24
 
 
+def test_requests_that_wait_are_committed_together_and_a_bad_one_fails_alone(writable: TestClient) -> None:
+    index = writable.app.state.shelf.get("other").index  # type: ignore[attr-defined]
+    begun, release = threading.Event(), threading.Event()
+    answers: dict[int, Any] = {}
+
+    def slowly() -> Iterator[dict[str, str]]:
+        begun.set()
+        yield {"id": "slow", "text": "천천히"}
+        assert release.wait(60)
+
+    def write(number: int) -> None:
+        own = [{"id": f"{number}", "text": f"비 {number}"}, {"id": "shared", "text": f"rain {number % 2}"}]
+        documents = own if number != 3 else [own[0], own[0]]  # an id that comes twice
+        answers[number] = writable.post("/documents/other", json={"documents": documents})
+
+    def generation() -> int:
+        return {one["name"]: one["generation"] for one in writable.get("/indexes").json()}["other"]
+
+    before = generation()
+    threads = [threading.Thread(target=lambda: index.add(slowly()))]
+    threads[0].start()
+    assert begun.wait(60)
+    threads += [threading.Thread(target=write, args=(number,)) for number in range(10)]
+    for thread in threads[1:]:
+        thread.start()
+    time.sleep(1.0)
+    assert not [number for number in answers if number != 3], "acknowledged before it was written"
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert {number: answer.status_code for number, answer in answers.items()} == {
+        number: 422 if number == 3 else 200 for number in range(10)
+    }
+    assert "twice" in answers[3].json()["error"]
+    assert sum(answer.json()["added"] for number, answer in answers.items() if number != 3) == 9 + 1  # and "shared"
+    assert generation() - before <= 4  # not one for each of ten requests
+    assert {
+        hit["id"] for hit in writable.post("/search", json={"index": "other", "query": "비", "k": 50}).json()["hits"]
+    } == {"slow", "shared", *(str(number) for number in range(10) if number != 3)}
+    assert index.verify().ok
+
+
 def _lines(answer: Any) -> list[dict[str, Any]]:
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]

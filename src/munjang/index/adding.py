@@ -1,7 +1,8 @@
 """Documents into the database: checked, compared with what is there, cut, encoded and written, window by window.
 
 One transaction holds the whole call, so that a broken document in the middle leaves nothing behind; `commit_every`
-commits on the way, for streams without an end. Memory is that of one window, however many documents come. Whether an
+commits on the way, for streams without an end. Several calls can share a transaction (`Adder.run_each`), each in a
+savepoint. Memory is that of one window, however many documents come. Whether an
 id came twice is asked of a temporary table, not of a set in memory.
 """
 
@@ -100,13 +101,17 @@ class Telling:
         self._told = documents
 
 
+_COUNTED = ("added", "replaced", "unchanged", "passages", "empty", "truncated")
+_SEEN = "CREATE TEMP TABLE seen (id TEXT PRIMARY KEY, position INTEGER) WITHOUT ROWID"
+
+
 class Adder:
     """One call of `Index.add`, on a connection that holds the writer's lock."""
 
     def __init__(self, connection: sqlite3.Connection, tools: Tools) -> None:
         self._connection = connection
         self._tools = tools
-        self._counts = dict.fromkeys(("added", "replaced", "unchanged", "passages", "empty", "truncated"), 0)
+        self._counts = dict.fromkeys(_COUNTED, 0)
         self._generation = 0
         self._changed = False
         self._kept = 0  # documents that are committed
@@ -116,7 +121,7 @@ class Adder:
         started = time.perf_counter()
         try:
             with database_errors(self._tools.folder, safe=self._safe):
-                self._connection.execute("CREATE TEMP TABLE seen (id TEXT PRIMARY KEY, position INTEGER) WITHOUT ROWID")
+                self._connection.execute(_SEEN)
                 self._begin()
                 for window in windows(documents, commit_every):
                     self._add(window, Telling(done, len(window)))
@@ -129,6 +134,31 @@ class Adder:
             if self._kept and not isinstance(error.__cause__, sqlite3.Error):
                 raise type(error)(f"{error} ({self._safe()})") from error
             raise
+        return AddReport(**self._counts, seconds=time.perf_counter() - started)
+
+    def run_each(self, requests: Iterable[Iterable[object]]) -> list[AddReport | InputError | ModelError]:
+        """Add several requests in one commit: each whole, or not at all where it has an error."""
+        with database_errors(self._tools.folder, safe=self._safe):
+            self._connection.execute(_SEEN)
+            self._begin()
+            results = [self._request(documents) for documents in requests]
+            self._commit(0)
+        return results
+
+    def _request(self, documents: Iterable[object]) -> AddReport | InputError | ModelError:
+        started, changed = time.perf_counter(), self._changed
+        self._counts = dict.fromkeys(_COUNTED, 0)
+        self._connection.execute("SAVEPOINT request")
+        try:
+            for window in windows(documents):
+                self._add(window, Telling(lambda count: None, len(window)))
+        except (InputError, ModelError) as error:
+            self._connection.execute("ROLLBACK TO request")
+            self._connection.execute("RELEASE request")
+            self._changed = changed
+            return error
+        self._connection.execute("DELETE FROM seen")  # another request may replace these documents
+        self._connection.execute("RELEASE request")
         return AddReport(**self._counts, seconds=time.perf_counter() - started)
 
     def _safe(self) -> str:

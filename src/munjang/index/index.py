@@ -24,14 +24,14 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.durable import sync_folder
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, InputError, ModelError
 from munjang.index import searching, transfer, verifying
 from munjang.index.adding import Adder, AddReport, Encode, Tools
 from munjang.index.codes import Codec
 from munjang.index.columns import Column, Columns
 from munjang.index.cutting import Cutter
 from munjang.index.derived import Derived
-from munjang.index.documents import id_of
+from munjang.index.documents import id_of, windows
 from munjang.index.ends import End, FolderEnd
 from munjang.index.filters import Filter, as_filter
 from munjang.index.identity import Identity, document_prompt
@@ -237,9 +237,7 @@ class Index:
         if commit_every is not None and (isinstance(commit_every, bool) or commit_every < 1):
             raise InputError(f"commit_every must be at least 1, got {commit_every!r}")
         total = len(documents) if isinstance(documents, Sized) else None
-        options, model = self.options, self.model
-        cutter = Cutter.resolve(model.tokenizer, options.chunk_tokens, options.stride, prompt=self._identity.prompt)
-        tools = Tools(self._folder, encode or model.encode_document, cutter, self._codec)
+        tools = self._tools(encode)
         with self._writing() as connection, progress_teller(progress, total) as done:
             try:
                 report = Adder(connection, tools).run(documents, done, commit_every)
@@ -247,6 +245,42 @@ class Index:
                 self._wrote = True
             self._derived.save(connection)
         return report
+
+    def add_together(
+        self, requests: Iterable[Iterable[Mapping[str, Any] | str]], *, encode: Encode | None = None
+    ) -> list[AddReport | InputError | ModelError]:
+        """Add several lists of documents in one commit: each whole, or not at all where it has an error.
+
+        Returns a report or the error for each list, in order; what was added is on the disk by then. A list replaces
+        documents of the lists before it.
+        """
+        tools = self._tools(encode)
+        with self._writing() as connection:
+            try:
+                results = Adder(connection, tools).run_each(requests)
+            finally:
+                self._wrote = True
+            self._derived.save(connection)
+        return results
+
+    def passages_to_encode(self, documents: Iterable[Mapping[str, Any] | str]) -> list[str]:
+        """The passages that `add` would encode now: those of documents that are new or have another text."""
+        checked = [document for window in windows(documents) for document in window]
+        stored = self._stored_texts([document.id for document in checked if document.named])
+        texts = [document.text for document in checked if stored.get(document.id) != document.text]
+        spans = self._cutter().cut(texts)
+        return [text[span.start : span.end] for text, own in zip(texts, spans, strict=True) for span in own]
+
+    def _stored_texts(self, ids: Sequence[str]) -> dict[str, str]:
+        with self._store.reading() as state:
+            return state.texts(ids)
+
+    def _tools(self, encode: Encode | None) -> Tools:
+        return Tools(self._folder, encode or self.model.encode_document, self._cutter(), self._codec)
+
+    def _cutter(self) -> Cutter:
+        size, stride = self.options.chunk_tokens, self.options.stride
+        return Cutter.resolve(self.model.tokenizer, size, stride, prompt=self._identity.prompt)
 
     def delete(self, ids: Iterable[str | int] | str | int) -> int:
         """Delete documents; returns how many of the ids were there. All or, after an error, none."""

@@ -81,8 +81,16 @@ def to_packed(
     *,
     segments: Array | None = None,
     prompt_tokens: int = 0,
+    padding: int = 0,
 ) -> Packed:
-    """Put a checked batch on the device: one copy, from pinned memory where that is CUDA."""
+    """Put a checked batch on the device: one copy, from pinned memory where that is CUDA.
+
+    padding: append this many sequences of one token, which the caller drops from the result (`padding_of`).
+    """
+    if padding:
+        ids = np.pad(ids, (0, padding))
+        lengths = np.pad(lengths, (0, padding), constant_values=1)
+        segments = None if segments is None else np.pad(segments, (0, padding))
     count, total = len(lengths), len(ids)
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -103,6 +111,16 @@ def to_packed(
         segments=None if segments is None else pieces[4],
         prompt_tokens=prompt_tokens,
     )
+
+
+def padding_of(total: int) -> int:
+    """Tokens that round a batch up to one of a few sizes: multiples of 8, from 128 tokens on 16 sizes per octave.
+
+    oneDNN compiles and caches a primitive for every shape, and the allocator keeps blocks of every size: on the CPU
+    batches of arbitrary size make a long-running process grow.
+    """
+    step = max(8, 1 << max(0, (total - 1).bit_length() - 5))
+    return -total % step
 
 
 def _groups(lengths: Array) -> tuple[Group, ...]:

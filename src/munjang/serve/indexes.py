@@ -2,8 +2,8 @@
 
 Enters: names with folders, and the rooms of the models. Leaves: a `Shelf` of which handlers ask an index by name, or
 the first. An index whose model has a room already shares it (same fingerprint, same dimension); otherwise its model is
-loaded and given a room. Documents are encoded through the room's batcher as bulk, so that queries go before them; one
-call at a time writes to an index, the next ones wait in line.
+loaded and given a room. Documents are encoded through the room's batcher as bulk, so that queries go before them. One
+thread writes to an index; additions that wait for it are committed together.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ from munjang.loading import load
 from munjang.serve.errors import NotFound, Overloaded, Unready
 from munjang.serve.fields import FieldSummary, summaries
 from munjang.serve.metrics import IndexSize
-from munjang.serve.rooms import BiRoom, Rooms, Wish
+from munjang.serve.rooms import PLAIN, BiRoom, Rooms, Wish
 from munjang.serve.sentences import SentenceFinder
 from munjang.serve.settings import ServeSettings, check_name
 from munjang.serve.threads import Threads
@@ -42,7 +43,24 @@ _AT_ONCE = 32  # passages in one request to the batcher; a request is cut into b
 _AHEAD = 4  # requests that wait there at once
 _BULK = Wish(priority="bulk")
 _WRITERS_WAITING = 64
+_ENCODING = 8  # requests whose documents are encoded at once
 _log = logging.getLogger("munjang.serve")
+
+
+@dataclass
+class _Addition:
+    """Documents of one request, and the vectors of their passages as far as they are known."""
+
+    documents: list[dict[str, Any]]
+    vectors: dict[str, NDArray[np.float32]]
+
+
+@dataclass
+class _Group:
+    """Additions that are committed together."""
+
+    additions: list[_Addition] = field(default_factory=list)
+    committed: asyncio.Task[list[AddReport | InputError | ModelError]] | None = None
 
 
 class Shelved:
@@ -58,11 +76,14 @@ class Shelved:
         self._loop = loop
         self._at_once = max(1, min(_AT_ONCE, request_tokens // room.model.max_length))
         self._writer = Threads(f"write-{name}", 1, waiting=_WRITERS_WAITING)
+        self._encoders = Threads(f"encode-{name}", _ENCODING, waiting=_WRITERS_WAITING)
+        self._group = _Group()  # takes further additions until the writer begins with it
+        self._adding = 0
         self._fields: tuple[int, list[FieldSummary]] | None = None
         self._lock = threading.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def hold(self, task: asyncio.Task[None]) -> None:
+    def hold(self, task: asyncio.Task[Any]) -> None:
         """Keep a task that writes here, whoever waits for it: asyncio itself holds tasks weakly."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -72,9 +93,65 @@ class Shelved:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout)
 
-    async def add(self, documents: Iterable[Mapping[str, Any]], *, progress: Progress = False) -> AddReport:
-        """Add documents; they are on the disk when it returns. Others wait in line."""
+    async def add(self, documents: list[dict[str, Any]]) -> AddReport:
+        """Add the documents of a request; they are on the disk when it returns.
+
+        They are encoded before the index is locked, and committed together with other requests that wait.
+        """
+        if self._adding >= _WRITERS_WAITING:
+            raise Overloaded(1.0)
+        self._adding += 1
+        try:
+            vectors = await self._encoders.run(lambda: self._encode_ahead(documents))
+            result = await self._commit(_Addition(documents, vectors))
+        finally:
+            self._adding -= 1
+        if isinstance(result, AddReport):
+            return result
+        raise result
+
+    async def add_stream(self, documents: Iterable[Mapping[str, Any]], *, progress: Progress = False) -> AddReport:
+        """Add documents of any number, whole or not at all; other writers wait until it is done."""
         return await self._write(lambda: self.index.add(documents, progress=progress, encode=self._encode))
+
+    async def _commit(self, addition: _Addition) -> AddReport | InputError | ModelError:
+        with self._lock:
+            group, place = self._group, len(self._group.additions)
+            group.additions.append(addition)
+        if group.committed is None:
+            group.committed = asyncio.create_task(self._write_group(group))
+            self.hold(group.committed)
+        # Shielded: a request that is cancelled must not take the others along.
+        return (await asyncio.shield(group.committed))[place]
+
+    async def _write_group(self, group: _Group) -> list[AddReport | InputError | ModelError]:
+        try:
+            return await self._write(lambda: self._add_together(group))
+        finally:
+            self._close_group(group)  # it may have been refused
+
+    def _close_group(self, group: _Group) -> None:
+        with self._lock:
+            if self._group is group:
+                self._group = _Group()
+
+    def _add_together(self, group: _Group) -> list[AddReport | InputError | ModelError]:
+        """Write a group; called in the thread that writes."""
+        self._close_group(group)
+        vectors = {text: row for addition in group.additions for text, row in addition.vectors.items()}
+
+        def encode(texts: list[str], *, progress: Progress) -> NDArray[np.float32]:
+            missing = [text for text in texts if text not in vectors]  # another request replaced their documents
+            vectors.update(zip(missing, self._encode(missing, progress=progress), strict=True))
+            return np.stack([vectors[text] for text in texts])
+
+        return self.index.add_together([addition.documents for addition in group.additions], encode=encode)
+
+    def _encode_ahead(self, documents: list[dict[str, Any]]) -> dict[str, NDArray[np.float32]]:
+        passages = list(dict.fromkeys(self.index.passages_to_encode(documents)))
+        # A short request need not wait behind bulk work, no more than a short /embed does: the batcher goes by size.
+        wish = PLAIN if len(passages) <= self._at_once else _BULK
+        return dict(zip(passages, self._encode(passages, progress=False, wish=wish), strict=True))
 
     async def delete(self, ids: list[str]) -> int:
         """Delete documents; they are gone from the disk when it returns."""
@@ -112,7 +189,9 @@ class Shelved:
 
     def close(self, timeout: float) -> bool:
         """Finish the writing that was accepted, and let go of the files; whether there was time enough."""
-        finished = self._writer.close(timeout)
+        until = time.monotonic() + timeout
+        finished = self._encoders.close(timeout)
+        finished = self._writer.close(max(0.0, until - time.monotonic())) and finished
         if finished:
             self.index.close()
         return finished
@@ -127,13 +206,13 @@ class Shelved:
         answer = await self.room.embed_document(texts, wish=Wish(priority="query"))
         return np.asarray(answer.values, np.float32)
 
-    def _encode(self, texts: list[str], *, progress: Progress) -> NDArray[np.float32]:
-        """The vectors of passages, through the batcher; called in the thread that writes."""
+    def _encode(self, texts: list[str], *, progress: Progress, wish: Wish = _BULK) -> NDArray[np.float32]:
+        """The vectors of passages, through the batcher; called in a thread."""
         vectors = np.empty((len(texts), self.index.dimension), np.float32)
         done, waiting = 0, list[tuple[int, Future[Any]]]()
         for first in [*range(0, len(texts), self._at_once), *[-1] * _AHEAD]:
             if first >= 0:
-                part = self._patiently(texts[first : first + self._at_once])
+                part = self._patiently(texts[first : first + self._at_once], wish)
                 waiting.append((first, asyncio.run_coroutine_threadsafe(part, self._loop)))
             if waiting and (first < 0 or len(waiting) >= _AHEAD):
                 place, future = waiting.pop(0)
@@ -144,11 +223,11 @@ class Shelved:
                     progress(done, len(texts))
         return vectors
 
-    async def _patiently(self, texts: list[str]) -> NDArray[np.float32]:
+    async def _patiently(self, texts: list[str], wish: Wish) -> NDArray[np.float32]:
         """A part of a long job comes back to a full queue; it was accepted as a whole."""
         while True:
             try:
-                return np.asarray((await self.room.embed_document(texts, wish=_BULK)).values, np.float32)
+                return np.asarray((await self.room.embed_document(texts, wish=wish)).values, np.float32)
             except Overloaded as refusal:  # noqa: PERF203
                 await asyncio.sleep(min(refusal.retry_after, 2.0))
 

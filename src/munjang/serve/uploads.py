@@ -122,7 +122,7 @@ async def _add(shelved: Shelved, upload: Upload, news: asyncio.Queue[dict[str, A
         if not total:
             raise Empty(f"there is no document in {upload.name}")
         told.total = total
-        report = await shelved.add(_Counted(documents, total), progress=told)
+        report = await shelved.add_stream(_Counted(documents, total), progress=told)
         news.put_nowait({"report": asdict(report)})
     except Exception as error:
         known = as_serve_error(error) or hidden(error, request_id)

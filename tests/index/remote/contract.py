@@ -149,6 +149,29 @@ class Contract:
         assert index.get(2).metadata == {"year": 1}
         assert index.get(3).metadata == {}
 
+    def test_lists_added_together_fail_alone_and_replace_each_other(self, index: Index, model: BiEncoder) -> None:
+        index.add([{"id": "old", "text": TEXTS[3]}, {"id": "same", "text": TEXTS[4]}])
+        lists: list[list[dict[str, object]]] = [
+            [{"id": "a", "text": TEXTS[3]}, {"id": "old", "text": "새 글"}],
+            [{"id": "b", "text": TEXTS[4]}, {"id": "b", "text": "twice"}],
+            [{"id": "c", "text": float("nan")}],
+            [],
+            [{"id": "a", "text": "rain"}, {"id": "old", "text": TEXTS[3]}, {"id": "same", "text": TEXTS[4]}],
+        ]
+        ahead = index.passages_to_encode(lists[4])
+        assert ahead == ["rain"]  # the others are stored as they come
+        first, twice, broken, empty, last = index.add_together(lists)
+        assert isinstance(twice, InputError)
+        assert "twice" in str(twice)
+        assert isinstance(broken, InputError)
+        assert [(one.added, one.replaced, one.unchanged) for one in (first, empty, last)] == [
+            (1, 1, 0),
+            (0, 0, 0),
+            (0, 2, 1),
+        ]
+        texts = {"a": "rain", "old": TEXTS[3], "same": TEXTS[4]}
+        Plain(model, {id: (text, {}) for id, text in texts.items()}).check_all(index)
+
     def test_replacing_a_long_text_by_a_short_one_and_back(self, index: Index, plain: Plain) -> None:
         long = TEXTS[8] + TEXTS[9]
         for text in ("short 빵", long, "", TEXTS[8], "비"):

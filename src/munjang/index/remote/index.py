@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from munjang.bi_encoder import BiEncoder
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, InputError, ModelError
 from munjang.index import transfer
 from munjang.index.adding import AddReport, Encode
 from munjang.index.columns import Column, columns_of
-from munjang.index.cutting import Cutter
 from munjang.index.documents import id_of
 from munjang.index.ends import End
 from munjang.index.identity import Identity
@@ -207,13 +206,27 @@ class RemoteIndex(Index):
         if commit_every is not None and (isinstance(commit_every, bool) or commit_every < 1):
             raise InputError(f"commit_every must be at least 1, got {commit_every!r}")
         total = len(documents) if isinstance(documents, Sized) else None
-        options, model = self.options, self.model
-        cutter = Cutter.resolve(model.tokenizer, options.chunk_tokens, options.stride, prompt=self._identity.prompt)
-        tools = Tools(self._engine, self._fields, encode or model.encode_document, cutter, self.dimension)
+        encode = encode or self.model.encode_document
+        tools = Tools(self._engine, self._fields, encode, self._cutter(), self.dimension)
         with progress_teller(progress, total) as done:
             report = RemoteAdder(tools).run(documents, done, commit_every)
         self._engine.ready()
         return report
+
+    def add_together(
+        self, requests: Iterable[Iterable[Mapping[str, Any] | str]], *, encode: Encode | None = None
+    ) -> list[AddReport | InputError | ModelError]:
+        """`add` for several lists of documents, one after the other: a report or the error for each, in order."""
+        results: list[AddReport | InputError | ModelError] = []
+        for documents in requests:
+            try:
+                results.append(self.add(documents, encode=encode))
+            except (InputError, ModelError) as error:  # noqa: PERF203
+                results.append(error)
+        return results
+
+    def _stored_texts(self, ids: Sequence[str]) -> dict[str, str]:
+        return {id: document.text for id, document in self._engine.get(ids).items()}
 
     def delete(self, ids: Iterable[str | int] | str | int) -> int:
         """Delete documents; returns how many of the ids were there."""
