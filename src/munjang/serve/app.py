@@ -41,6 +41,7 @@ def create_app(settings: ServeSettings, *, rooms: Rooms | None = None) -> FastAP
     from munjang.serve.rooms import Rooms
 
     app = FastAPI(title=settings.title, version=version("munjang"), lifespan=_lifespan, docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False  # such a redirect goes to wherever the Host header says
     app.state.settings = settings
     app.state.rooms = rooms or Rooms(settings.limits)
     app.state.failure = None  # why the models could not be loaded
