@@ -5,6 +5,7 @@
     ├── ModelError                       a model on disk cannot be used: damaged, unsafe, unknown, inconsistent
     │   └── ModelNotFoundError           there is no model at that path or hub id
     ├── DataError                        a file of texts cannot be read or written as asked
+    │   └── LimitError                   a file holds more than the reader accepts
     ├── ResumeError                      earlier output is there, but belongs to other texts or another model
     ├── TrainingError                    a training run cannot go on: the loss is not a number, nothing fits
     └── MissingExtraError (ImportError)  an optional dependency is not installed; the message has the command
@@ -17,10 +18,12 @@
     ├── DataWarning                      part of the input was skipped, or is hardly a text
     └── LeakageWarning                   evaluation texts stand in the training data
 
-A message says what was expected, what came, and what to do.
+A message says what was expected, what came, and what to do. `brief` shows a value in a message, however large it is.
 """
 
 from __future__ import annotations
+
+import reprlib
 
 
 class MunjangError(Exception):
@@ -41,6 +44,14 @@ class ModelNotFoundError(ModelError):
 
 class DataError(MunjangError):
     """A file of texts or vectors cannot be read or written as asked."""
+
+
+class LimitError(DataError):
+    """A file holds more than the reader accepts; `limit` names which of its limits."""
+
+    def __init__(self, message: str, limit: str) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class ResumeError(MunjangError):
@@ -84,3 +95,23 @@ class DataWarning(MunjangWarning):
 
 class LeakageWarning(MunjangWarning):
     """Evaluation texts stand in the training data."""
+
+
+class _Brief(reprlib.Repr):
+    """`repr` in bounded time and depth: a value from a request may be megabytes long or nested 900 levels deep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother, self.maxlong = 3, 60, 60, 40
+
+    def repr_int(self, x: int, level: int) -> str:
+        # str() refuses integers of more than 4,300 digits.
+        return super().repr_int(x, level) if x.bit_length() <= 4096 else f"<an integer of {x.bit_length():,} bits>"
+
+
+_brief = _Brief()
+
+
+def brief(value: object) -> str:
+    """`repr(value)` for a message: at most 60 characters of a text, a few items of a list, three levels of nesting."""
+    return _brief.repr(value)

@@ -223,6 +223,96 @@ def test_dicts_that_are_no_filter(given_: Any, said: str, tmp_path: Path, model:
             index.search("비", filter=given_)
 
 
+def _nested(levels: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"a": 1}
+    for _ in range(levels):
+        found = {"not": found}
+    return found
+
+
+def _cyclic() -> dict[str, Any]:
+    found: dict[str, Any] = {"a": []}
+    found["a"].append(found["a"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ("=" * 4_000_000, "100,000 characters"),
+        ("'" * 4_000_000, "100,000 characters"),
+        ("'" * 99_999, "quote must be closed"),
+        ("a=1" + " " * 90_000 + "!", "stands before"),
+        ("(" * 500, "32 levels"),
+        ("not " * 2000 + "a=1", "32 levels"),
+        ("a=1 and " * 501 + "a=1", "500 conditions"),
+        ("a in " + ",".join(["1"] * 10_001), "10,000 values"),
+        ("a=1e999", "range of a float"),
+        ("a>-1e999", "range of a float"),
+        ("a=1" + "0" * 400, "range of a float"),
+        ("a in 1," + "9" * 5000, "range of a float"),
+        (_nested(33), "32 levels"),
+        (_nested(5000), "32 levels"),
+        ({"not": {"not": {"a": [[[[1]]]]}}}, "can be compared with"),
+        ({"or": [{"a": 1}] * 501}, "500 conditions"),
+        ({"a": list(range(10_001))}, "10,000 values"),
+        ({"a": {"not in": tuple(range(10_001))}}, "10,000 values"),
+        ({"or": [{"a": list(range(6000))}] * 2}, "10,000 values"),
+        ({str(number): {} for number in range(20_000)}, "entries"),
+        ({"x" * 200_000: 1}, "100,000 characters"),
+        ({"a": "x" * 200_000}, "100,000 characters"),
+        ({"a": ["x" * 30_000] * 4}, "100,000 characters"),
+        ({"a": 10**400}, "range of a float"),
+        ({"a": {">": 10**5000}}, "range of a float"),
+        ({"a": [1, -(10**400)]}, "range of a float"),
+        ({"a": float("inf")}, "range of a float"),
+        (_cyclic(), "can be compared with|values"),
+    ],
+)
+def test_filters_beyond_the_limits(given_: Any, said: str) -> None:
+    """An InputError of a few hundred characters, at once, whatever was given."""
+    started = time.perf_counter()
+    with pytest.raises(InputError, match=said) as told:
+        as_filter(given_)
+    assert len(str(told.value)) < 500
+    assert time.perf_counter() - started < 2  # milliseconds on a quiet core
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a in " + ",".join(["'word'"] * 10_000),
+        " or ".join(["a=1"] * 500),
+        "a='" + "\\'" * 49_000 + "'",
+        "a=" + "1" * 90_000 + "x",  # no number, and no time is spent on finding that out
+        "(" * 31 + "a=1" + ")" * 31,
+        "a=0" + "0" * 390 + "7",
+        " " * 90_000 + "a=1",
+    ],
+)
+def test_large_filters_within_the_limits_are_read_in_linear_time(text: str) -> None:
+    best = min(_seconds(lambda: parse(text)) for _ in range(3))
+    assert best < 1  # about 20 ms on a quiet core
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        ("n", list(range(0, 20_000, 2))),
+        ("f", [number + 0.5 for number in range(9999)]),
+        ("t", [f"t{number}" for number in range(9999)]),
+    ],
+)
+def test_long_lists_are_one_pass_over_the_documents(field: str, wanted: list[Any]) -> None:
+    documents = {row: (1, {"n": row, "f": row + 0.5, "t": f"t{row}"}) for row in range(1, 50_001)}
+    state, columns = FakeState(documents, 1), Columns()
+    condition, among = Filter.from_dict({field: {"in": wanted}}), set(wanted)
+    mask = condition.mask(state, columns)  # type: ignore[arg-type]
+    assert mask.tolist() == [one[field] in among for _, one in documents.values()]
+    best = min(_seconds(lambda: condition.mask(state, columns)) for _ in range(3))  # type: ignore[arg-type]
+    assert best < 0.3  # about 5 ms on a quiet core; a pass for each value takes a second
+
+
 def test_nothing_is_no_filter() -> None:
     assert as_filter(None) is None
     assert as_filter({}) is None

@@ -13,6 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.types import Message
 
 from munjang.errors import DataError, InputError
@@ -148,6 +150,39 @@ def test_authentication_decides_on_the_path_that_is_routed(client: TestClient) -
         }  # fmt: skip
 
 
+def test_a_mounted_service_decides_on_the_path_below_its_prefix(client: TestClient) -> None:
+    """Mounted at /page it would otherwise be open, because everything begins with that."""
+    for prefix in ("/page", "/munjang", "/health"):
+        mounted = TestClient(Starlette(routes=[Mount(prefix, app=client.app)]))
+        assert mounted.get(f"{prefix}/health").status_code == 200
+        for path in ("/info", "/indexes", "/documents/sample/doc/1", "/page/../info", "//page/info"):
+            assert mounted.get(f"{prefix}{path}").status_code in (401, 404), (prefix, path)
+            assert "munjang" not in mounted.get(f"{prefix}{path}").text
+        assert mounted.get(f"{prefix}/info", headers=_bearer(READ)).status_code == 200
+        error = mounted.post(f"{prefix}/v1/embeddings", json={}, headers=_bearer(READ)).json()
+        assert set(error["error"]) == {"message", "type", "param", "code"}  # the shape of its family
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//page/info", "/page/../info", "/page/%2e%2e/info", "/page/%2e%2e%2finfo", "/%70age/../info", "/info/", "//info",
+     "/health/../info", "/health/", "/page/..;/info", "/page%2f..%2finfo", "/info%00", "/page/\\..\\info", "/page"],
+)  # fmt: skip
+def test_other_ways_to_write_a_path_open_nothing(client: TestClient, path: str) -> None:
+    answer = client.request("GET", f"http://testserver{path}", follow_redirects=False)
+    assert answer.status_code in (401, 404)
+    assert "may_write" not in answer.text
+
+
+def test_no_redirect_is_built_from_the_host_header(client: TestClient) -> None:
+    for path in ("/search/", "/info/", "/v1/embeddings/", "/page/main.js/", "/indexes/"):
+        for method in ("GET", "POST"):
+            headers = {**_bearer(READ), "Host": "stranger.example"}
+            answer = client.request(method, path, headers=headers, follow_redirects=False)
+            assert answer.status_code in (404, 405)
+            assert "stranger.example" not in str(answer.headers)
+
+
 def test_cors_is_for_the_origins_that_were_named(client: TestClient) -> None:
     asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     friend = client.options("/search", headers={"Origin": "https://friend.example", **asking})
@@ -169,6 +204,7 @@ def test_a_service_without_keys_refuses_pages_of_strangers(tmp_path: Path) -> No
             assert answer.status_code == 403, answer.text
         for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000"):
             assert client.get("/indexes", headers={"Host": host}).status_code == 200
+        assert client.get("/indexes", headers={"Host": "", "Origin": "null"}).status_code == 403
         own = {"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000"}
         assert client.post("/documents/sample", json=body, headers=own).status_code == 200
         assert "access-control-allow-origin" not in client.get("/indexes").headers

@@ -27,10 +27,10 @@ from typing import TypeAlias
 
 from munjang.data.columns import choose_column
 from munjang.data.encodings import text_lines
-from munjang.data.files import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, TextSource, parquet_table
+from munjang.data.files import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, ReadLimits, TextSource, parquet_table
 from munjang.data.json_records import json_lines, json_list
 from munjang.data.tables import records, table
-from munjang.errors import DataError, DataWarning, InputError
+from munjang.errors import DataError, DataWarning, InputError, brief
 from munjang.inputs import UnusualTexts
 
 Document: TypeAlias = dict[str, object]  # text, perhaps id, and metadata
@@ -140,6 +140,7 @@ class _Plain:
         self._untyped = source.kind in ("csv", "tsv")
         self._as_text = set(files.as_text)
         self._numeric: dict[str, bool] = {}  # field -> whether all cells so far are numbers
+        self._limits = source.limits
         self._columns: tuple[str | None, str | None] = (None, None)
         self._documents = self._blank = 0
         self.unusual = UnusualTexts()
@@ -155,6 +156,8 @@ class _Plain:
         for name, value in metadata.items():
             numeric = self._untyped and isinstance(value, str) and _number(value) is not None
             self._numeric[name] = self._numeric.get(name, True) and numeric
+        if self._limits is not None:
+            self._limits.check("file_columns", len(self._numeric), self._name)
 
     def survey(self) -> DocumentSurvey:
         numbers = frozenset(name for name, numeric in self._numeric.items() if numeric) - self._as_text
@@ -205,7 +208,15 @@ def as_document(cells: _Cells, columns: tuple[str, str | None], metadata: Sequen
 
 
 def _rows(source: TextSource) -> Iterator[tuple[str, _Cells]]:
-    """Place and cells of every row of a file."""
+    """Place and cells of every row of a file, within its limits."""
+    for number, (where, cells) in enumerate(_all_rows(source), start=1):
+        if source.limits is not None:
+            source.limits.check("file_rows", number, source.name)
+            source.limits.check("file_columns", len(cells), source.name)
+        yield where, cells
+
+
+def _all_rows(source: TextSource) -> Iterator[tuple[str, _Cells]]:
     kind, name = source.kind, source.name
     if kind == "txt":
         if source.column is not None:
@@ -216,6 +227,8 @@ def _rows(source: TextSource) -> Iterator[tuple[str, _Cells]]:
         quoting = source.quoting if source.quoting is not None else kind == "csv"
         found = records(source.content(), "," if kind == "csv" else "\t", quoting=quoting, name=name)
         names, lines = table(found, header=source.header, name=name)
+        if source.limits is not None:
+            source.limits.check("file_columns", len(names), name)
         _check_names(names, name)
         for number, fields in lines:
             yield f"{name}, line {number}", dict(zip(names, fields, strict=True))
@@ -230,16 +243,18 @@ def _rows(source: TextSource) -> Iterator[tuple[str, _Cells]]:
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if twice is not None:
-        raise DataError(f"{where}: two columns are named {twice!r}; every column needs a name of its own")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"{where}: two columns are named {brief(name)}; every column needs a name of its own")
+        seen.add(name)
 
 
 def _object(value: object, where: str) -> _Cells:
     if isinstance(value, str):
         return {"text": value}
     if not isinstance(value, dict) or not value:
-        raise DataError(f'{where}: expected an object with a text, such as {{"text": "..."}}, got {value!r:.80}')
+        raise DataError(f'{where}: expected an object with a text, such as {{"text": "..."}}, got {brief(value)}')
     return value
 
 
@@ -258,7 +273,7 @@ def _text(cells: _Cells, column: str, where: str) -> str:
         raise DataError(f"{where}: there is no {column!r}; it has {', '.join(map(repr, cells))}")
     text = cells[column]
     if not isinstance(text, str):
-        raise DataError(f"{where}: expected a text in {column!r}, got {'null' if text is None else repr(text)[:80]}")
+        raise DataError(f"{where}: expected a text in {column!r}, got {'null' if text is None else brief(text)}")
     _check_characters(text, where)
     return text
 
@@ -268,7 +283,7 @@ def _id(cells: _Cells, column: str, where: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        shown = "nothing" if value is None or value == "" else repr(value)[:80]
+        shown = "nothing" if value is None or value == "" else brief(value)
         raise DataError(f"{where}: expected an id (a text or a whole number) in {column!r}, got {shown}")
     return str(value)
 
@@ -313,7 +328,7 @@ def _scalar(value: object, name: str, where: str) -> object:
         if len(items) == len(value) and None not in items:
             return items or None
     raise DataError(
-        f"{where}: {name!r} must be a text, a number, true or false, or a list of these, got {value!r:.80}; leave the "
+        f"{where}: {name!r} must be a text, a number, true or false, or a list of these, got {brief(value)}; leave the "
         "column out (--metadata) or flatten it"
     )
 
@@ -347,6 +362,7 @@ class WholeFiles:
 
     paths: Sequence[str | Path]
     encoding: str | None = None
+    limits: ReadLimits | None = None
     _warned: list[str] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -375,7 +391,7 @@ class WholeFiles:
                 warnings.warn(str(told), DataWarning, stacklevel=2)
 
     def _read(self, path: Path) -> str:
-        return "".join(TextSource(path, format="txt", encoding=self.encoding).content())
+        return "".join(TextSource(path, format="txt", encoding=self.encoding, limits=self.limits).content())
 
     def _files(self) -> list[tuple[str, Path]]:
         """Id and path of every file, in order."""

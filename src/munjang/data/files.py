@@ -25,7 +25,7 @@ from munjang.data.columns import choose_column, named_column
 from munjang.data.encodings import BLOCK, check_encoding, decode, decode_pipe, detect_encoding, text_lines
 from munjang.data.json_records import json_lines, json_list
 from munjang.data.tables import records, table
-from munjang.errors import DataError, DataWarning, InputError, MissingExtraError
+from munjang.errors import DataError, DataWarning, InputError, LimitError, MissingExtraError
 
 Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -41,6 +41,7 @@ FORMAT_SUFFIXES: dict[str, Format] = {
 }
 COMPRESSED_SUFFIXES: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _PARQUET_BATCH = 4096  # rows
+_PARQUET_PIECE = 16 << 20  # bytes that become Python values at once, where a file is limited
 
 
 class Row(NamedTuple):
@@ -48,6 +49,22 @@ class Row(NamedTuple):
 
     text: str
     columns: dict[str, object]
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """How much of a file is read at most. A few kilobytes can unpack to gigabytes, so it counts what comes out."""
+
+    unpacked_bytes: int
+    file_rows: int
+    file_columns: int
+
+    def check(self, limit: Literal["unpacked_bytes", "file_rows", "file_columns"], count: int, name: str) -> None:
+        """Raise `LimitError` where there is more; name: what messages call the file."""
+        most = getattr(self, limit)
+        if count > most:
+            what = {"unpacked_bytes": "unpacked bytes", "file_rows": "rows", "file_columns": "columns"}[limit]
+            raise LimitError(f"{name}: expected at most {most:,} {what}, got {count:,} or more: split the file", limit)
 
 
 @dataclass(frozen=True)
@@ -70,6 +87,7 @@ class TextSource:
     quoting: bool | None = None  # by default on for csv, off for tsv
     header: bool = True  # whether the first record of a csv or tsv names the columns
     check: bool = False  # whether `rows` warns about texts that look empty or missing
+    limits: ReadLimits | None = None  # for files of strangers
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -151,7 +169,7 @@ class TextSource:
         if self._is_stdin:
             yield from self._decoded_once(sys.stdin.buffer)
             return
-        open_file = partial(_open, Path(self.path))
+        open_file = partial(_open_limited, Path(self.path), self.limits, self.name)
         with _reading(self.name):
             encoding = self.encoding if self.encoding or self.is_pipe else detect_encoding(open_file, self.name)
             file = open_file()
@@ -203,6 +221,33 @@ def _open(path: Path) -> BinaryIO:
         raise DataError(f"{path}: there is no such file")
     opener = COMPRESSED_SUFFIXES.get(path.suffix.lower())
     return cast(BinaryIO, opener(path)) if opener else path.open("rb")
+
+
+def _open_limited(path: Path, limits: ReadLimits | None, name: str) -> BinaryIO:
+    file = _open(path)
+    return file if limits is None else cast(BinaryIO, _Limited(file, limits, name))
+
+
+class _Limited:
+    """A file that can be read up to its limit of bytes, decompressed."""
+
+    def __init__(self, file: BinaryIO, limits: ReadLimits, name: str) -> None:
+        self._file = file
+        self._limits = limits
+        self._name = name
+        self._count = 0
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._file.read(size)
+        self._count += len(block)
+        self._limits.check("unpacked_bytes", self._count, self._name)
+        return block
+
+    def __enter__(self) -> _Limited:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
 
 def _blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -290,11 +335,74 @@ def parquet_table(source: TextSource) -> tuple[list[str], Iterator[list[object]]
 
     def rows() -> Iterator[list[object]]:
         with _reading_parquet(pa, source.name), pq.ParquetFile(source.path) as file:
-            for batch in file.iter_batches(batch_size=_PARQUET_BATCH):
+            batches = (
+                file.iter_batches(batch_size=_PARQUET_BATCH)
+                if source.limits is None
+                else _limited_batches(file.metadata, source, source.limits)
+            )
+            for batch in batches:
                 yield from (list(row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
     with _reading_parquet(pa, source.name), pq.ParquetFile(source.path) as file:
         return list(file.schema_arrow.names), rows()
+
+
+def _limited_batches(metadata: Any, source: TextSource, limits: ReadLimits) -> Iterator[Any]:
+    """The batches of a Parquet file of a stranger, a bounded number of bytes at a time.
+
+    What the footer tells is checked before anything is unpacked. Texts are read as dictionaries, in which a text that
+    stands in a million rows is there once, and counted before they become Python values.
+    """
+    import pyarrow.parquet as pq
+
+    limits.check("file_rows", metadata.num_rows, source.name)
+    limits.check("file_columns", metadata.num_columns, source.name)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [[group.column(place) for place in range(metadata.num_columns)] for group in groups]
+    widths = [max(8, metadata.schema.column(place).length or 0) for place in range(metadata.num_columns)]
+    told = sum(
+        max(chunk.total_uncompressed_size, chunk.num_values * width)
+        for row in chunks
+        for chunk, width in zip(row, widths, strict=True)
+    )
+    limits.check("unpacked_bytes", told, source.name)
+    # Each value repeats a part of the one before: the chunk says nothing about their size, and few are read at once.
+    prefixed = [[chunk for chunk in row if "DELTA_BYTE_ARRAY" in chunk.encodings] for row in chunks]
+    repeated = {
+        chunk.path_in_schema
+        for row in chunks
+        for chunk in row
+        if chunk.physical_type == "BYTE_ARRAY" and "DELTA_BYTE_ARRAY" not in chunk.encodings
+    } - {chunk.path_in_schema for row in prefixed for chunk in row}
+    unpacked = 0
+    with pq.ParquetFile(source.path, read_dictionary=sorted(repeated)) as file:
+        for number, row in enumerate(prefixed):
+            largest = max((chunk.total_uncompressed_size for chunk in row), default=0)
+            size = max(1, min(_PARQUET_BATCH, _PARQUET_PIECE // largest if largest else _PARQUET_BATCH))
+            for batch in file.iter_batches(batch_size=size, row_groups=[number]):
+                here = sum(map(_unpacked_bytes, batch.columns))
+                unpacked += here
+                limits.check("unpacked_bytes", unpacked, source.name)
+                step = max(1, batch.num_rows * _PARQUET_PIECE // max(_PARQUET_PIECE, here))
+                yield from (batch.slice(first, step) for first in range(0, batch.num_rows, step))
+
+
+def _unpacked_bytes(array: Any) -> int:
+    """Bytes of an Arrow array with its dictionaries expanded."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        sizes = pc.binary_length(array.dictionary)
+        return int(pc.sum(pc.take(sizes, array.indices)).as_py() or 0)
+    if pa.types.is_struct(kind):
+        return sum(map(_unpacked_bytes, array.flatten()))
+    if pa.types.is_map(kind):
+        return _unpacked_bytes(array.keys) + _unpacked_bytes(array.items)
+    if pa.types.is_nested(kind):
+        return _unpacked_bytes(array.flatten())
+    return int(array.nbytes)
 
 
 def _pyarrow(source: TextSource) -> tuple[Any, Any]:

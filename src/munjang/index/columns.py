@@ -74,14 +74,23 @@ class Column:
         """Documents that have a value: [n]."""
         return self._documents(np.ones(len(self.owners), np.bool_))
 
-    def equal(self, value: str | int | float | bool) -> Mask:
-        """Documents of which a value is this one: [n]. True is not 1, and '1' is neither; 1 is 1.0."""
-        if isinstance(value, str):
-            code = self.vocabulary.codes.get(value, -1)
-            return self._documents((self.kinds == TEXT) & (self.values == code))
-        if isinstance(value, bool):
-            return self._documents((self.kinds == BOOLEAN) & (self.values == value))
-        return self._numbers(operator.eq, value)
+    def equal(self, wanted: Sequence[str | int | float | bool]) -> Mask:
+        """Documents of which a value is one of these: [n]. True is not 1, and '1' is neither; 1 is 1.0."""
+        texts = [self.vocabulary.codes[one] for one in wanted if isinstance(one, str) and one in self.vocabulary.codes]
+        numbers = [one for one in wanted if not isinstance(one, str | bool)]
+        integers = [int(one) for one in numbers if one == int(one) and -(2**63) <= one < 2**63]
+        floats = [float(one) for one in numbers if one == float(one)]
+        entries = np.zeros(len(self.owners), np.bool_)
+        for kind, among in (
+            (TEXT, texts),
+            (BOOLEAN, [one for one in wanted if isinstance(one, bool)]),
+            (INTEGER, integers),
+        ):
+            if among:
+                entries |= (self.kinds == kind) & np.isin(self.values, np.array(among, np.int64))
+        if floats and self.floats.size:
+            entries |= (self.kinds == FLOAT) & np.isin(self.floats, np.array(floats))
+        return self._documents(entries)
 
     def ordered(self, sign: Range, value: str | int | float) -> Mask:
         """Documents of which a value lies on that side: [n]; texts by their code points, so that ISO dates work."""
@@ -117,8 +126,6 @@ def _floats_against(compare: Callable[[Any, Any], Any], floats: NDArray[np.float
     nearest = float(value)
     if nearest == value:
         return compare(floats, nearest)
-    if compare is operator.eq:
-        return np.zeros(len(floats), np.bool_)
     if compare in (operator.lt, operator.le):
         return floats <= nearest if nearest < value else floats < nearest
     return floats > nearest if nearest < value else floats >= nearest

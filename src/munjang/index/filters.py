@@ -8,10 +8,15 @@ none but `!=`, `not in` and `{"exists": False}`. Texts equal texts, numbers numb
 order of their code points. A condition that no value of the field could meet, because all are of another kind, is an
 error, as is a field that no document has. In the text form a word without quotes may mean a text, a number or a truth
 value.
+
+Filters come from strangers: their length, nesting, conditions and values are limited, and both forms are read in linear
+time. A number must lie within the range of a float.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -20,11 +25,17 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from munjang.errors import InputError
+from munjang.errors import InputError, brief
 from munjang.index.columns import Column, Columns, Kind, Mask, Range
 from munjang.index.state import State
 
+_LARGEST = int(np.finfo(np.float64).max)
 Sign = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "exists"]
+
+MAX_CHARACTERS = 100_000  # of a text, or of all names and texts in a dict
+MAX_DEPTH = 32  # brackets and `not`, or dicts in dicts
+MAX_CONDITIONS = 500  # each is a pass over all documents
+MAX_VALUES = 10_000  # in all lists together
 
 
 @dataclass(frozen=True)
@@ -43,10 +54,10 @@ class Value:
         if isinstance(given, bool):
             return cls(boolean=given)
         if isinstance(given, int | float) and given == given:
-            return cls(number=given)
+            return cls(number=_in_range(given, field))
         raise InputError(
-            f"filter: {field!r} can be compared with a text, a number, True or False, got {type(given).__name__}: "
-            f"{given!r:.60}"
+            f"filter: {brief(field)} can be compared with a text, a number, True or False, got "
+            f"{type(given).__name__}: {brief(given)}"
         )
 
     @property
@@ -65,6 +76,7 @@ class Filter(ABC):
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> Filter:
         """The dict form. Its entries must all hold."""
+        _check_dict(given)
         return _from_dict(given)
 
     def mask(self, state: State, columns: Columns) -> Mask:
@@ -81,8 +93,8 @@ class Filter(ABC):
         """Raise where it looks at a field that no document has."""
         unknown = sorted(set(self.fields()) - names)
         if unknown:
-            there = ", ".join(map(repr, sorted(names)[:30])) or "none"
-            raise InputError(f"filter: no document has the field {unknown[0]!r}; the fields are: {there}")
+            there = ", ".join(map(brief, sorted(names)[:30])) or "none"
+            raise InputError(f"filter: no document has the field {brief(unknown[0])}; the fields are: {there}")
 
     @abstractmethod
     def fields(self) -> Iterator[str]:
@@ -111,10 +123,7 @@ class Comparison(Filter):
         self._check(column)
         if self.sign in get_args(Range):
             return self._ordered(column)
-        found = np.zeros(column.count, np.bool_)
-        for value in self.values:
-            for meaning in value.meanings:
-                found |= column.equal(meaning)
+        found = column.equal([meaning for value in self.values for meaning in value.meanings])
         return found if self.sign in ("=", "in") else ~found
 
     def _ordered(self, column: Column) -> Mask:
@@ -130,16 +139,16 @@ class Comparison(Filter):
         if self.sign in get_args(Range):
             meant = {"number"} if "number" in meant else meant - {"boolean"}
             if not meant:
-                raise InputError(f"filter: {self.field!r} {self.sign} needs a number or a text, got true or false")
+                raise InputError(f"filter: {brief(self.field)} {self.sign} needs a number or a text, got true or false")
         if there and meant and not there & meant:
             hint = "; in quotes a number is a text" if meant == {"number"} and there == {"text"} else ""
             raise InputError(
-                f"filter: {self.field!r} {self.sign} {self._shown()} compares with a {_words(meant)}, but the values "
-                f"of {self.field!r} are {_words(there, plural=True)}{hint}"
+                f"filter: {brief(self.field)} {self.sign} {self._shown()} compares with a {_words(meant)}, but the "
+                f"values of {brief(self.field)} are {_words(there, plural=True)}{hint}"
             )
 
     def _shown(self) -> str:
-        return ", ".join(repr(value.meanings[0]) for value in self.values[:3])
+        return ", ".join(brief(value.meanings[0]) for value in self.values[:3])
 
 
 @dataclass(frozen=True)
@@ -153,8 +162,7 @@ class All(Filter):
             yield from part.fields()
 
     def documents(self, columns: Mapping[str, Column]) -> Mask:
-        found: Mask = np.logical_and.reduce([part.documents(columns) for part in self.parts])
-        return found
+        return functools.reduce(np.logical_and, (part.documents(columns) for part in self.parts))
 
 
 @dataclass(frozen=True)
@@ -168,8 +176,7 @@ class Any_(Filter):
             yield from part.fields()
 
     def documents(self, columns: Mapping[str, Column]) -> Mask:
-        found: Mask = np.logical_or.reduce([part.documents(columns) for part in self.parts])
-        return found
+        return functools.reduce(np.logical_or, (part.documents(columns) for part in self.parts))
 
 
 @dataclass(frozen=True)
@@ -196,6 +203,22 @@ def as_filter(given: Filter | Mapping[str, Any] | str | None) -> Filter | None:
     raise InputError(f"filter must be a dict, a text or None, got {type(given).__name__}")
 
 
+def _in_range(number: int | float, field: str) -> int | float:
+    if math.isfinite(number) if isinstance(number, float) else abs(number) <= _LARGEST:
+        return number
+    raise InputError(
+        f"filter: {brief(field)} is compared with {brief(number)}, a number beyond the range of a float (1.8e308); a "
+        "text needs quotes"
+    )
+
+
+def _check(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise InputError(
+            f"filter: expected at most {most:,} {what}, got {count:,}: make it shorter, or search in parts"
+        )
+
+
 def _words(kinds: set[Kind], *, plural: bool = False) -> str:
     names: dict[Kind, str] = {"number": "number", "text": "text", "boolean": "truth value"}
     if plural:
@@ -206,16 +229,38 @@ def _words(kinds: set[Kind], *, plural: bool = False) -> str:
 # --- the dict form ----------------------------------------------------------------------------------------------------
 
 
+def _check_dict(given: object) -> None:
+    """Raise where it is larger than a filter may be, before anything is made of it."""
+    characters = conditions = values = 0
+    waiting: list[tuple[object, int]] = [(given, 1)]
+    while waiting:
+        part, depth = waiting.pop()
+        if isinstance(part, str):
+            characters += len(part)
+        elif isinstance(part, Mapping):
+            _check("levels of dicts", depth, MAX_DEPTH)
+            _check("entries in a dict", len(part), MAX_VALUES)
+            for name, wanted in part.items():
+                waiting += [(name, depth), (wanted, depth + 1)]
+                conditions += name not in ("and", "or") and not isinstance(wanted, Mapping)
+        elif isinstance(part, list | tuple | set | frozenset):
+            values += len(part)
+            _check("values in lists", values, MAX_VALUES)
+            waiting += [(value, depth) for value in part]
+        _check("characters", characters, MAX_CHARACTERS)
+        _check("conditions", conditions, MAX_CONDITIONS)
+
+
 def _from_dict(given: object) -> Filter:
     if not isinstance(given, Mapping) or not given:
-        raise InputError(f'filter: expected a dict such as {{"category": "news"}}, got {given!r:.60}')
+        raise InputError(f'filter: expected a dict such as {{"category": "news"}}, got {brief(given)}')
     parts: list[Filter] = []
     for name, wanted in given.items():
         if not isinstance(name, str):
-            raise InputError(f"filter: a field must be named by a text, got {name!r:.60}")
+            raise InputError(f"filter: a field must be named by a text, got {brief(name)}")
         if name in ("and", "or"):
             if not isinstance(wanted, Sequence) or isinstance(wanted, str) or not wanted:
-                raise InputError(f"filter: {name!r} needs a list of dicts, got {wanted!r:.60}")
+                raise InputError(f"filter: {name!r} needs a list of dicts, got {brief(wanted)}")
             inner = tuple(_from_dict(one) for one in wanted)
             parts.append(All(inner) if name == "and" else Any_(inner))
         elif name == "not":
@@ -225,23 +270,23 @@ def _from_dict(given: object) -> Filter:
         else:
             parts.append(_comparison(name, "in" if isinstance(wanted, list | tuple | set) else "=", wanted))
     if not parts:
-        raise InputError(f"filter: {given!r:.60} says nothing")
+        raise InputError(f"filter: {brief(given)} says nothing")
     return parts[0] if len(parts) == 1 else All(tuple(parts))
 
 
 def _comparison(field: str, sign: object, wanted: object) -> Filter:
     sign = "=" if sign == "==" else sign
     if sign not in get_args(Sign):
-        raise InputError(f"filter: {field!r} is compared by one of {', '.join(get_args(Sign))}, got {sign!r:.60}")
+        raise InputError(f"filter: {brief(field)} is compared by one of {', '.join(get_args(Sign))}, got {brief(sign)}")
     if sign in ("=", "!=") and wanted is None:
         return Comparison(field, "exists", (Value(boolean=sign == "!="),))
     if sign == "exists":
         if not isinstance(wanted, bool):
-            raise InputError(f"filter: 'exists' of {field!r} is True or False, got {wanted!r:.60}")
+            raise InputError(f"filter: 'exists' of {brief(field)} is True or False, got {brief(wanted)}")
         return Comparison(field, "exists", (Value(boolean=wanted),))
     if sign in ("in", "not in"):
         if not isinstance(wanted, list | tuple | set | frozenset):
-            raise InputError(f"filter: {sign!r} of {field!r} needs a list, got {wanted!r:.60}")
+            raise InputError(f"filter: {sign!r} of {brief(field)} needs a list, got {brief(wanted)}")
         return Comparison(field, sign, tuple(Value.of(one, field) for one in wanted))
     return Comparison(field, cast(Sign, sign), (Value.of(wanted, field),))
 
@@ -253,7 +298,8 @@ _TOKEN = re.compile(
         | (?P<word>[^\s=<>!(),'"]+) )""",
     re.VERBOSE,
 )
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # each digit in one way only: linear
+_LONGEST_INTEGER = 400  # digits; more are beyond the range of a float, and int() refuses 4,301
 Token = tuple[str, str, int]  # kind, text, where it begins
 
 
@@ -266,7 +312,9 @@ class _Parser:
     """Recursive descent: or < and < not < comparison."""
 
     def __init__(self, text: str) -> None:
+        _check("characters", len(text), MAX_CHARACTERS)
         self._text = text
+        self._depth = self._conditions = self._count = 0
         self._tokens = list(_tokens(text))
         self._at = 0
 
@@ -291,39 +339,45 @@ class _Parser:
         return parts[0] if len(parts) == 1 else All(tuple(parts))
 
     def _one(self) -> Filter:
-        if self._word("not"):
-            return Not(self._one())
-        if self._mark("("):
-            inner = self._either()
-            if not self._mark(")"):
-                raise self._error("')'")
-            return inner
-        return self._compared()
+        negated = self._word("not")
+        if not negated and not self._mark("("):
+            return self._compared()
+        self._depth += 1
+        _check("levels of brackets and 'not'", self._depth, MAX_DEPTH)
+        found = Not(self._one()) if negated else self._either()
+        if not negated and not self._mark(")"):
+            raise self._error("')'")
+        self._depth -= 1
+        return found
 
     def _compared(self) -> Filter:
         if self._kind not in ("word", "quoted"):
             raise self._error("the name of a field")
+        self._conditions += 1
+        _check("conditions", self._conditions, MAX_CONDITIONS)
         field = _unquoted(self._next()) if self._kind == "quoted" else self._next()
         if self._kind == "sign":
             sign = self._next()
-            return Comparison(field, cast(Sign, "=" if sign == "==" else sign), (self._value(),))
+            return Comparison(field, cast(Sign, "=" if sign == "==" else sign), (self._value(field),))
         if self._word("exists"):
             return Comparison(field, "exists", (Value(boolean=True),))
         negated = self._word("not")
         if not self._word("in"):
-            raise self._error(f"=, !=, <, <=, >, >=, in, not in or exists after {field!r}")
-        return Comparison(field, "not in" if negated else "in", tuple(self._values()))
+            raise self._error(f"=, !=, <, <=, >, >=, in, not in or exists after {brief(field)}")
+        return Comparison(field, "not in" if negated else "in", tuple(self._values(field)))
 
-    def _values(self) -> list[Value]:
+    def _values(self, field: str) -> list[Value]:
         bracket = self._mark("(")
-        values = [self._value()]
+        values = [self._value(field)]
         while self._mark(","):
-            values.append(self._value())
+            values.append(self._value(field))
+        self._count += len(values)
+        _check("values in lists", self._count, MAX_VALUES)
         if bracket and not self._mark(")"):
             raise self._error("',' or ')'")
         return values
 
-    def _value(self) -> Value:
+    def _value(self, field: str) -> Value:
         if self._kind == "quoted":
             return Value(text=_unquoted(self._next()))
         if self._kind != "word":
@@ -331,7 +385,8 @@ class _Parser:
         word = self._next()
         number: int | float | None = None
         if _NUMBER.fullmatch(word):
-            number = float(word) if set(word) & set(".eE") else int(word)
+            number = float(word) if set(word) & set(".eE") or len(word) > _LONGEST_INTEGER else int(word)
+            number = _in_range(number, field)
         truth = {"true": True, "false": False}.get(word.lower())
         return Value(text=word, number=number, boolean=truth)
 
@@ -356,23 +411,22 @@ class _Parser:
 
     def _error(self, expected: str) -> InputError:
         kind, text, place = self._tokens[self._at]
-        came = "the text ends" if kind == "end" else f"there is {text!r}"
-        return InputError(f"filter: expected {expected} at character {place + 1} of {self._text!r}, but {came}")
+        came = "the text ends" if kind == "end" else f"there is {brief(text)}"
+        return InputError(f"filter: expected {expected} at character {place + 1} of {brief(self._text)}, but {came}")
 
 
 def _tokens(text: str) -> Iterator[Token]:
     place = 0
-    while text[place:].strip():
-        match = _TOKEN.match(text, place)
-        if match is None:
-            begin = place + len(text[place:]) - len(text[place:].lstrip())
-            raise InputError(
-                f"filter: cannot read {text[begin : begin + 10]!r} at character {begin + 1} of {text!r}; a quote must "
-                "be closed, and '!' stands before '='"
-            )
+    while match := _TOKEN.match(text, place):
         kind = match.lastgroup or ""
         yield kind, match.group(kind), match.start(kind)
         place = match.end()
+    rest = text[place:].lstrip()
+    if rest:
+        raise InputError(
+            f"filter: cannot read {rest[:10]!r} at character {len(text) - len(rest) + 1} of {brief(text)}; a quote "
+            "must be closed, and '!' stands before '='"
+        )
     yield "end", "", len(text)
 
 

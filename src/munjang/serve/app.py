@@ -39,12 +39,15 @@ def create_app(settings: ServeSettings, *, rooms: Rooms | None = None) -> FastAP
     from munjang.serve.maps import Maps
     from munjang.serve.metrics import Metrics
     from munjang.serve.rooms import Rooms
+    from munjang.serve.uploads import Workspace
 
     app = FastAPI(title=settings.title, version=version("munjang"), lifespan=_lifespan, docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False  # such a redirect goes to wherever the Host header says
     app.state.settings = settings
     app.state.rooms = rooms or Rooms(settings.limits)
     app.state.failure = None  # why the models could not be loaded
     app.state.shelf = Shelf(settings)
+    app.state.workspace = Workspace()
     app.state.maps = Maps(settings.limits.map_passages)
     app.state.metrics = Metrics()
     app.state.on_failure = None  # told when what the settings name cannot be loaded
@@ -108,6 +111,7 @@ def _add_layers(app: FastAPI, settings: ServeSettings) -> None:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Load in the background, serve, finish what was accepted, end."""
+    await asyncio.to_thread(_clean, app)
     app.state.loading = loading = asyncio.create_task(_load(app))  # whoever runs the service ends it if this fails
     try:
         yield
@@ -116,6 +120,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await loading
         await _close(app)
+
+
+def _clean(app: FastAPI) -> None:
+    try:
+        removed = app.state.workspace.clean()
+    except OSError as error:
+        _log.warning("the folder for temporary files cannot be used, so no files can be uploaded: %s", error)
+    else:
+        if removed:
+            _log.info("removed the temporary files of %d services that were killed", removed)
 
 
 async def _load(app: FastAPI) -> None:
@@ -149,6 +163,7 @@ async def _close(app: FastAPI) -> None:
         await shelved.drain(max(0.0, limit - (time.monotonic() - started)))
     finished = await asyncio.to_thread(app.state.shelf.close, max(0.0, limit - (time.monotonic() - started)))
     await asyncio.to_thread(app.state.rooms.close, max(1.0, limit - (time.monotonic() - started)))
+    await asyncio.to_thread(app.state.workspace.close)
     if not finished:
         app.state.given_up = True
         _log.warning("what was being done did not end within %g s and is given up", limit)

@@ -108,8 +108,16 @@ def device_of(room: BiRoom | RerankRoom) -> str:
     return room.model.device.type
 
 
-def decoded(tokenizer: Tokenizer, rows: list[list[int]], *, skip_special: bool = True) -> list[str]:
+async def decoded(
+    request: Request, tokenizer: Tokenizer, rows: list[list[int]], *, skip_special: bool = True
+) -> list[str]:
     """Texts of token ids; ids that the vocabulary does not have are refused."""
+    check_items(request, len(rows), "token ids (lists)")
+    check_count(sum(map(len, rows)), limits_of(request).tokens, "tokens", "tokens")
+    return await asyncio.to_thread(_decoded, tokenizer, rows, skip_special)
+
+
+def _decoded(tokenizer: Tokenizer, rows: list[list[int]], skip_special: bool) -> list[str]:
     size = tokenizer.vocab_size
     for place, row in enumerate(rows):
         wrong = next((number for number in row if not 0 <= number < size), None)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from munjang.errors import DataError, InputError
-from munjang.serve.errors import Forbidden, ServeError, Unauthorized, answer
+from munjang.serve.errors import Forbidden, ServeError, Unauthorized, answer, routed_path
 from munjang.serve.settings import Role, ServeSettings, is_loopback
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Doorkeeper:
         found = self._known(_given_key(connection))
         if found is not None:
             return found
-        path = connection.scope["path"]  # what is routed; `url.path` can be steered by a malformed Host header
+        path = routed_path(connection.scope)  # what is routed; `url.path` can be steered by a malformed Host header
         if connection.scope["method"] in ("GET", "HEAD") and (path in _OPEN or path.startswith(_OPEN_BELOW)):
             return Caller("read", "")
         given = _given_key(connection)
@@ -175,7 +175,7 @@ class Doorkeeper:
         origin = connection.headers.get("origin")
         if origin is None or origin in self._cors or "*" in self._cors:
             return
-        if urlsplit(origin).netloc.lower() != host.lower():
+        if not host or urlsplit(origin).netloc.lower() != host.lower():
             raise Forbidden(
                 f"a page of {origin[:100]!r} may not call this service: start it with --cors {origin[:100]}"
             )
@@ -226,7 +226,7 @@ class KeyCheck:
         try:
             caller = self._doorkeeper.caller(connection)
         except ServeError as error:
-            await answer(scope["path"], error)(scope, receive, send)
+            await answer(routed_path(scope), error)(scope, receive, send)
             return
         state: dict[str, Any] = scope.setdefault("state", {})
         state["caller"] = caller

@@ -217,7 +217,10 @@ class Batcher:
         """Put the whole request in line, or refuse it."""
         limit = self._options.max_request_tokens
         if limit is not None and prepared.tokens > limit:
-            raise TooLarge(f"a request may have {limit:,} tokens, this one has {prepared.tokens:,}: send it in parts")
+            raise TooLarge(
+                f"a request may have {limit:,} tokens, this one has {prepared.tokens:,}: send it in parts",
+                limit="tokens",
+            )
         urgent = priority == "query" or (priority is None and prepared.tokens <= QUERY_TOKENS)
         with self._ready:
             found = [self._inflight.get(entry.key, entry) for entry in prepared.entries]
@@ -225,7 +228,10 @@ class Batcher:
             cost = sum(entry.tokens for entry in fresh)
             most = self._options.max_queue_tokens
             if cost > most:
-                raise TooLarge(f"{most:,} tokens may wait, and the request has {cost:,} alone: send it in parts")
+                raise TooLarge(
+                    f"{most:,} tokens may wait, and the request has {cost:,} alone: send it in parts",
+                    limit="queue_tokens",
+                )
             if self._waiting + cost > most:
                 self._refuse()
             self._open += 1

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from munjang.errors import (
     DataError,
     InputError,
+    LimitError,
     MissingExtraError,
     ModelError,
     ModelNotFoundError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Scope
 
 Family = Literal["ours", "openai", "cohere"]
 Kind = Literal[  # the `error_type`; the first words are those of text-embeddings-inference
@@ -37,6 +39,7 @@ Kind = Literal[  # the `error_type`; the first words are those of text-embedding
 ]  # fmt: skip
 
 _log = logging.getLogger("munjang.serve")
+_LONGEST = 1000  # characters of a message; values of a request may be megabytes long
 _OPENAI_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -59,8 +62,8 @@ class ServeError(MunjangError):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.param = param  # of the request, which is to blame
+        super().__init__(_short(message))
+        self.param = None if param is None else _short(param)  # of the request, which is to blame
         self.code = code  # for programs
         self.headers = dict(headers or {})
 
@@ -108,9 +111,13 @@ class TooSlow(ServeError):
 
 
 class TooLarge(ServeError):
-    """More than one request may ask for."""
+    """More than one request may ask for. `limit` names the field of `Limits`, and the message says how to raise it."""
 
     status, kind = 413, "too_large"
+
+    def __init__(self, message: str, *, limit: str | None = None, **others: Any) -> None:
+        hint = "" if limit is None else f" (limit {limit}: `munjang serve --limit {limit}=N` raises it)"
+        super().__init__(_short(message) + hint, **others)
 
 
 class Overloaded(ServeError):
@@ -149,6 +156,19 @@ class DeadlinePassed(ServeError):
     status, kind = 504, "timeout"
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+
+
+def routed_path(scope: Scope) -> str:
+    """The path that routes are matched against: without the prefix under which an application is mounted.
+
+    Decide on this, not on `request.url`: that is built from the Host header.
+    """
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(root) and path[len(root) :][:1] in ("", "/") else path
+
+
 def family_of(path: str) -> Family:
     """Which client's errors a path speaks."""
     if path.startswith(("/v1/rerank", "/v2/")):
@@ -175,6 +195,8 @@ def as_serve_error(error: BaseException) -> ServeError | None:
     if isinstance(error, Unreachable):  # its words name the server, which is not the client's business
         _log.error("%s", error)
         return Unready("the server of this index cannot be reached: try again later", headers={"Retry-After": "5"})
+    if isinstance(error, LimitError):
+        return TooLarge(str(error), limit=error.limit)
     if isinstance(error, InputError | DataError):
         return Invalid(str(error))
     if isinstance(error, ModelNotFoundError):
@@ -199,18 +221,18 @@ def install(app: FastAPI) -> None:
     async def ours(request: Request, error: Exception) -> Response:
         known = as_serve_error(error)
         assert known is not None
-        return answer(request.scope["path"], known)
+        return answer(routed_path(request.scope), known)
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return answer(request.scope["path"], _of_validation(error))
+        return answer(routed_path(request.scope), _of_validation(error))
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return answer(request.scope["path"], _of_http(error))
+        return answer(routed_path(request.scope), _of_http(error))
 
     async def unforeseen(request: Request, error: Exception) -> Response:
-        return answer(request.scope["path"], hidden(error, getattr(request.state, "request_id", "")))
+        return answer(routed_path(request.scope), hidden(error, getattr(request.state, "request_id", "")))
 
     app.add_exception_handler(MunjangError, ours)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -5,7 +5,8 @@ uploaded file piece by piece, counted. What waits in memory is bounded for all r
 its handler runs, and a service that holds too much already says 429.
 
 JSON as Python reads it allows NaN, Infinity and halves of surrogate pairs. They break models, files and other people's
-parsers later on, so they are refused here. A body without the letters that they need is not looked at twice.
+parsers later on, so they are refused here. A body without the letters that they need is not looked at twice. Bodies
+that are nested more than 64 levels deep, hold more than 100,000 lists and objects or are not UTF-8 are refused, too.
 """
 
 from __future__ import annotations
@@ -15,13 +16,27 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from munjang.serve.errors import BadRequest, ClientGone, Invalid, Overloaded, ServeError, TooLarge, TooSlow, answer
+import numpy as np
+
+from munjang.serve.errors import (
+    BadRequest,
+    ClientGone,
+    Invalid,
+    Overloaded,
+    ServeError,
+    TooLarge,
+    TooSlow,
+    answer,
+    routed_path,
+)
 from munjang.serve.settings import Limits
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SUSPECT = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]|[eE]\+?[0-9]{3}")
+_MOST_LEVELS = 64  # of lists and objects in one another; validators and writers of JSON recurse
+_MOST_PARTS = 100_000  # lists and objects; checking them takes a microsecond each
 _HELD_BODIES = 16  # of the largest size, that may wait in memory at once
 _UPLOAD = re.compile(r"/documents/[^/]+/file")
 _CLOSE = {"Connection": "close"}  # what is still to come of the body is not read
@@ -39,8 +54,9 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
-        upload = scope["method"] == "POST" and _UPLOAD.fullmatch(scope["path"]) is not None
-        body = _Body(receive, self._limits.file_bytes if upload else self._limits.body_bytes)
+        upload = scope["method"] == "POST" and _UPLOAD.fullmatch(routed_path(scope)) is not None
+        limit = "file_bytes" if upload else "body_bytes"
+        body = _Body(receive, getattr(self._limits, limit), limit)
         try:
             body.check_announced(scope["headers"])
             if upload:
@@ -51,12 +67,16 @@ class BodyLimit:
             # Only errors of this layer arrive here: those of handlers have become answers inside.
             if isinstance(error, ClientGone):
                 raise
-            await answer(scope["path"], error)(scope, receive, send)
+            await answer(routed_path(scope), error)(scope, receive, send)
 
     async def _whole(self, scope: Scope, body: _Body, send: Send) -> None:
         held = _Held(self)
         try:
             content = await asyncio.wait_for(held.all_of(body), self._limits.body_seconds)
+            if b"\0" in content:  # JSON in UTF-16 or UTF-32: Python would read it, and the checks here would not
+                raise BadRequest("the body must be JSON in UTF-8, and holds a zero byte")
+            if content.count(b"[") + content.count(b"{") > _MOST_LEVELS:
+                await asyncio.to_thread(check_shape, content)
             if _SUSPECT.search(content):
                 await asyncio.to_thread(check_json, content)
             await self._app(scope, _Replay(content, body.receive), send)
@@ -96,9 +116,10 @@ class _Held:
 class _Body:
     """The pieces of a body as they come, counted."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, receive: Receive, limit: int, limit_name: str) -> None:
         self.receive = receive
         self._limit = limit
+        self._limit_name = limit_name
         self._count = 0
 
     def check_announced(self, headers: Any) -> None:
@@ -146,7 +167,10 @@ class _Body:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(
-            f"a body may have {self._limit:,} bytes: send less at a time", code="body_too_large", headers=_CLOSE
+            f"a body may have {self._limit:,} bytes: send less at a time",
+            limit=self._limit_name,
+            code="body_too_large",
+            headers=_CLOSE,
         )
 
 
@@ -162,6 +186,21 @@ class _Replay:
             return await self._receive()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
+
+
+def check_shape(body: bytes) -> None:
+    """Raise for JSON that is nested too deep, or in too many pieces. It is not parsed: a parser would recurse."""
+    data = np.frombuffer(body.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    outside = np.bitwise_xor.accumulate((data == ord('"')).view(np.uint8)) == 0
+    opens = outside & ((data == ord("[")) | (data == ord("{")))
+    closes = outside & ((data == ord("]")) | (data == ord("}")))
+    levels = np.cumsum(opens.view(np.int8) - closes.view(np.int8), dtype=np.int32)
+    for what, count, most in (
+        ("levels of lists and objects", int(levels.max()), _MOST_LEVELS),
+        ("lists and objects", int(opens.sum()), _MOST_PARTS),
+    ):
+        if count > most:
+            raise BadRequest(f"the body may have {most:,} {what}, got {count:,}: send less, or flatten it")
 
 
 def check_json(body: bytes) -> None:
@@ -186,7 +225,9 @@ def _finite(number: str) -> float:
     return value
 
 
-def check_count(count: int, most: int, what: str) -> None:
+def check_count(count: int, most: int, what: str, limit: str | None = "batch") -> None:
     """Raise where a request asks for more than the service gives at once."""
     if count > most:
-        raise TooLarge(f"one request may have {most:,} {what}, got {count:,}: send less at a time", code="too_many")
+        raise TooLarge(
+            f"one request may have {most:,} {what}, got {count:,}: send less at a time", limit=limit, code="too_many"
+        )

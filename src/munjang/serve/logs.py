@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from munjang.serve.errors import ClientGone, answer, as_serve_error, hidden
+from munjang.serve.errors import ClientGone, answer, as_serve_error, hidden, routed_path
 from munjang.serve.settings import LogFormat
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class RequestLog:
         if watch.status:  # the answer had begun: all that can be done is to end the connection
             raise error
         with contextlib.suppress(OSError):
-            await answer(scope["path"], known)(scope, watch.receive, watch.send)
+            await answer(routed_path(scope), known)(scope, watch.receive, watch.send)
 
     def _tell(self, scope: Scope, watch: _Watch) -> None:
         route = getattr(scope.get("route"), "path", None) or "(none)"

@@ -82,7 +82,9 @@ def check_query(request: Request, query: str) -> None:
     """Raise for a query that is longer than one may be."""
     most = limits_of(request).query_characters
     if len(query) > most:
-        raise TooLarge(f"a query may have {most:,} characters, got {len(query):,}", param="query")
+        raise TooLarge(
+            f"a query may have {most:,} characters, got {len(query):,}", limit="query_characters", param="query"
+        )
 
 
 def results(body: RerankDocuments, answer: Answer, order: Sequence[int]) -> list[dict[str, Any]]:

@@ -133,7 +133,10 @@ def _check_query(request: Request, query: str) -> None:
     most = limits_of(request).query_characters
     if len(query) > most:
         raise TooLarge(
-            f"a query may have {most:,} characters, got {len(query):,}", param="query", code="query_too_long"
+            f"a query may have {most:,} characters, got {len(query):,}",
+            limit="query_characters",
+            param="query",
+            code="query_too_long",
         )
     if not query.strip():
         raise Empty("the query is empty: give a text to search for", param="query")

@@ -29,7 +29,7 @@ async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
     """The vector of every text. Texts that are longer than the model reads are cut, and `truncated` says how many."""
     started = time.perf_counter()
     room = rooms_of(request).bi(body.model or None)
-    texts = texts_of(body.input, room)
+    texts = await texts_of(request, body.input, room)
     check_items(request, len(texts))
     prompts = {"query": ("query",), None: ()}.get(body.input_type, ("document", "passage", "corpus"))
     work = room.embed(
@@ -71,7 +71,7 @@ async def model(request: Request, name: str) -> Model:
     raise NotFound(f"there is no model {name!r:.100}; there are: {known}", param="model", code="model_not_found")
 
 
-def texts_of(given: Texts, room: BiRoom) -> list[str]:
+async def texts_of(request: Request, given: Texts, room: BiRoom) -> list[str]:
     """Texts; token ids are decoded with the model's own tokenizer."""
     if isinstance(given, str):
         return [given]
@@ -80,7 +80,7 @@ def texts_of(given: Texts, room: BiRoom) -> list[str]:
     rows: list[list[int]] = [given] if isinstance(given[0], int) else given
     if not all(rows):
         raise Empty("a list of token ids is empty: leave it out")
-    return decoded(room.model.tokenizer, rows)
+    return await decoded(request, room.model.tokenizer, rows)
 
 
 def _data(answer: Answer, packed: bool) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ header X-Truncated, unless `truncate` is false; there are no sparse vectors.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +16,18 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from munjang import vectors
-from munjang.serve.asking import check_items, decoded, device_of, respond, rooms_of, while_connected, wish_of
+from munjang.serve.asking import (
+    check_items,
+    decoded,
+    device_of,
+    limits_of,
+    respond,
+    rooms_of,
+    while_connected,
+    wish_of,
+)
 from munjang.serve.errors import Invalid, TooLarge
+from munjang.serve.limits import check_count
 from munjang.serve.rooms import BiRoom, Pair, RerankRoom
 from munjang.serve.routes_cohere import best_first, check_query, rank_documents, ranking_room, results
 from munjang.serve.routes_openai import texts_of
@@ -38,6 +49,8 @@ from munjang.serve.schemas_tei import (
 )
 from munjang.text.tokenizer import Tokenizer
 
+_CHARACTERS_OF_A_TOKEN = 8  # no language needs as many on average
+
 router = APIRouter(tags=["TEI"])
 
 
@@ -46,7 +59,7 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     """The vector of every text, of unit length unless `normalize` is false."""
     started = time.perf_counter()
     room = rooms_of(request).bi(body.model or None)
-    texts = texts_of(body.inputs, room)
+    texts = await texts_of(request, body.inputs, room)
     check_items(request, len(texts))
     await check_cut(room, texts, body.truncate, body.truncation_direction)
     work = room.embed(
@@ -65,7 +78,7 @@ async def embed_all(request: Request, body: EmbedAllRequest) -> Response:
     """For every text the vectors of its tokens before pooling, special tokens included."""
     started = time.perf_counter()
     room = rooms_of(request).bi(body.model or None)
-    texts = texts_of(body.inputs, room)
+    texts = await texts_of(request, body.inputs, room)
     check_items(request, len(texts))
     await check_cut(room, texts, body.truncate, body.truncation_direction)
     work = room.embed_tokens(texts, prompt_name=body.prompt_name, wish=wish_of(request))
@@ -171,15 +184,18 @@ async def tei_similarity(request: Request, body: SimilarityRequest) -> Response:
     return await respond(request, answer, make, device=device_of(room), started=started)
 
 
-@router.post("/tokenize", summary="Texts to tokens")
-async def tokenize(request: Request, body: TokenizeRequest) -> list[list[Token]]:
+@router.post("/tokenize", response_model=list[list[Token]], summary="Texts to tokens")
+async def tokenize(request: Request, body: TokenizeRequest) -> Response:
     """The tokens of every text, uncut."""
     room = rooms_of(request).bi(body.model or None)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     check_items(request, len(texts))
     prompt = room.model.job(None, body.prompt_name, None).prompt if body.prompt_name else ""
     whole = [prompt + text for text in texts]
-    return await asyncio.to_thread(_tokens, room.model.tokenizer, whole, body.add_special_tokens)
+    most = limits_of(request).tokens
+    check_count(sum(map(len, whole)) // _CHARACTERS_OF_A_TOKEN, most, "tokens", "tokens")  # before any are made
+    content = await asyncio.to_thread(_tokens, room.model.tokenizer, whole, body.add_special_tokens, most)
+    return Response(content, media_type="application/json")
 
 
 @router.post("/decode", summary="Tokens to texts")
@@ -187,8 +203,7 @@ async def decode(request: Request, body: DecodeRequest) -> list[str]:
     """The texts of token ids; one list of ids is one text."""
     room = rooms_of(request).bi(body.model or None)
     rows: list[list[int]] = [body.ids] if body.ids and isinstance(body.ids[0], int) else body.ids  # type: ignore[assignment]
-    check_items(request, len(rows), "token ids")
-    return decoded(room.model.tokenizer, rows, skip_special=body.skip_special_tokens)
+    return await decoded(request, room.model.tokenizer, rows, skip_special=body.skip_special_tokens)
 
 
 async def check_cut(
@@ -210,23 +225,25 @@ async def check_cut(
         )
 
 
-def _tokens(tokenizer: Tokenizer, texts: list[str], special: bool) -> list[list[Token]]:
+def _tokens(tokenizer: Tokenizer, texts: list[str], special: bool, most: int) -> bytes:
+    """The JSON of a list of `Token` for each text; text by text, so that other threads have their turn."""
+    encodings = tokenizer.backend.encode_batch(texts, add_special_tokens=special)
+    check_count(sum(len(encoding.ids) for encoding in encodings), most, "tokens", "tokens")
     found = []
-    for encoding in tokenizer.backend.encode_batch(texts, add_special_tokens=special):
+    for encoding in encodings:
         rows = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
-        found.append(
-            [
-                Token(
-                    id=id,
-                    text=text,
-                    special=bool(mask),
-                    start=None if mask else span[0],
-                    stop=None if mask else span[1],
-                )
-                for id, text, mask, span in rows
-            ]
-        )
-    return found
+        tokens = [
+            {
+                "id": id,
+                "text": text,
+                "special": bool(mask),
+                "start": None if mask else span[0],
+                "stop": None if mask else span[1],
+            }
+            for id, text, mask, span in rows
+        ]
+        found.append(json.dumps(tokens, ensure_ascii=False, separators=(",", ":")))
+    return f"[{','.join(found)}]".encode()
 
 
 def _pairs_of(inputs: str | list[str] | list[list[str]]) -> tuple[list[Pair], bool]:

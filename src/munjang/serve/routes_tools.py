@@ -59,7 +59,7 @@ async def clusters(request: Request, body: ClusterRequest) -> Any:
     shelf = shelf_of(request)
     texts, ids, rows, truncated = await _rows(request, body, shelf)
     if body.method == "agglomerative":
-        check_count(len(rows), _MOST_AGGLOMERATIVE, "texts for method 'agglomerative'")
+        check_count(len(rows), _MOST_AGGLOMERATIVE, "texts for method 'agglomerative'", None)
     if body.k is not None and body.k > len(rows):
         raise Invalid(f"k must be 1..{len(rows):,} (the texts), got {body.k:,}", param="k")
 
@@ -109,7 +109,7 @@ async def _rows(
         answer = await while_connected(request, room.embed_document(body.texts, wish=wish_of(request, "bulk")))
         return body.texts, None, answer.values, answer.truncated
     shelved = shelf.get(body.index)
-    check_count(body.limit, most, "documents to be grouped (limit)")
+    check_count(body.limit, most, "documents to be grouped (limit)", "cluster_texts")
     sample = await shelf.heavy.run(lambda: shelved.index.sample(body.limit))
     if not len(sample):
         raise InputError(f"the index {shelved.name!r} has no documents with words: add some")

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
+from munjang.serve.schemas import Items
+
 _EXAMPLE: dict[str, Any] = {
     "query": "비 오는 날 뭐 하지?",
     "documents": ["비가 오면 박물관에 간다.", "Bread is baked at dawn."],
@@ -19,14 +21,14 @@ class RerankDocuments(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     query: StrictStr
-    documents: list[StrictStr | dict[str, Any]] = Field(description="Texts, or objects with a `text`.")
+    documents: Items[StrictStr | dict[str, Any]] = Field(description="Texts, or objects with a `text`.")
     model: str | None = Field(None, description="A cross-encoder's name; by default the first.")
     top_n: Annotated[int, Field(ge=1)] | None = Field(None, description="Only the best so many.")
     return_documents: bool = Field(False, description="Give the documents back with their scores.")
     max_tokens_per_doc: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Cut every document after so many tokens, before the model's own limit cuts the pair."
     )
-    rank_fields: list[str] | None = Field(
+    rank_fields: Items[str] | None = Field(
         None, description="Of documents that are objects: the fields that are read, in this order (Cohere v1)."
     )
 

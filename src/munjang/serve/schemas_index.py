@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+
+from munjang.serve.schemas import Body, Items
 
 Mode = Literal["semantic", "keyword", "hybrid"]
 Filter = dict[str, Any] | StrictStr
 Count = Annotated[StrictInt, Field(ge=1)]
+MAX_FIELDS = 1000  # of a document
 _FILTER = "A condition on metadata: an object such as {'year': {'>=': 2020}}, or a text such as 'year>=2020'."
 
 
@@ -23,10 +26,8 @@ class ErrorBody(BaseModel):
     error_type: str
 
 
-class Asked(BaseModel):
+class Asked(Body):
     """What both kinds of searches take."""
-
-    model_config = ConfigDict(extra="forbid")
 
     k: Count = Field(10, description="How many hits.")
     rerank: StrictBool | None = Field(
@@ -42,7 +43,6 @@ class SearchRequest(Asked):
     """A query and where to look."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {"query": "환불은 어떻게 하나요?", "k": 5, "rerank": False},
@@ -59,15 +59,15 @@ class SearchRequest(Asked):
 class MoreLikeRequest(Asked):
     """A document that others shall be like."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"id": "42", "k": 5, "rerank": False}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "42", "k": 5, "rerank": False}]})
 
     id: StrictStr | StrictInt
 
 
-class PlaceRequest(BaseModel):
+class PlaceRequest(Body):
     """A query to be put on the map."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"query": "비 오는 날"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "비 오는 날"}]})
 
     query: StrictStr
 
@@ -174,12 +174,19 @@ class NewDocument(BaseModel):
     text: StrictStr
     id: StrictStr | StrictInt | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def check_fields(cls, given: Any) -> Any:
+        """Refuse documents with more fields than an index should have columns."""
+        if isinstance(given, dict) and len(given) > MAX_FIELDS:
+            raise ValueError(f"a document may have {MAX_FIELDS:,} fields, got {len(given):,}")
+        return given
 
-class AddRequest(BaseModel):
+
+class AddRequest(Body):
     """Documents to be added, or to replace those of the same ids."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {"documents": [{"id": "1", "text": "비가 온다.", "year": 2024}, {"id": "2", "text": "It is raining."}]}
@@ -187,7 +194,7 @@ class AddRequest(BaseModel):
         },
     )
 
-    documents: list[NewDocument]
+    documents: Items[NewDocument]
 
 
 class AddAnswer(BaseModel):

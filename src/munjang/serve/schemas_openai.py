@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-Texts = StrictStr | list[StrictStr] | list[StrictInt] | list[list[StrictInt]]
+from munjang.serve.schemas import Items
+
+Texts = StrictStr | Items[StrictStr] | Items[StrictInt] | Items[Items[StrictInt]]
 
 
 class EmbeddingRequest(BaseModel):

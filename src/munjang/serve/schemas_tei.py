@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, StrictStr, Tag
 
+from munjang.serve.schemas import Items
 from munjang.serve.schemas_cohere import RerankDocuments
 from munjang.serve.schemas_openai import Texts
 
@@ -54,7 +55,7 @@ class RerankTexts(Inputs):
     )
 
     query: StrictStr
-    texts: list[StrictStr]
+    texts: Items[StrictStr]
     raw_scores: bool = Field(False, description="The model's bare outputs.")
     return_text: bool = False
 
@@ -84,7 +85,7 @@ class PredictRequest(Inputs):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": [["비가 온다.", "It is raining."]]}]})
 
-    inputs: StrictStr | list[StrictStr] | list[list[StrictStr]]
+    inputs: StrictStr | Items[StrictStr] | Items[Items[StrictStr]]
     raw_scores: bool = False
 
 
@@ -100,7 +101,7 @@ class TokenizeRequest(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "비가 온다."}]})
 
-    inputs: StrictStr | list[StrictStr]
+    inputs: StrictStr | Items[StrictStr]
     add_special_tokens: bool = True
     prompt_name: str | None = None
     model: str | None = None
@@ -121,7 +122,7 @@ class DecodeRequest(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": [101, 2009, 2003, 102]}]})
 
-    ids: list[StrictInt] | list[list[StrictInt]]
+    ids: Items[StrictInt] | Items[Items[StrictInt]]
     skip_special_tokens: bool = True
     model: str | None = None
 
@@ -130,7 +131,7 @@ class SimilarityInputs(BaseModel):
     """One sentence, and those that it is compared with."""
 
     source_sentence: StrictStr
-    sentences: list[StrictStr]
+    sentences: Items[StrictStr]
 
 
 class SimilarityParameters(BaseModel):

@@ -6,20 +6,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, StrictInt, StrictStr, Tag
 
+from munjang.serve.schemas import Body, Items
 from munjang.serve.schemas_tei import SimilarityRequest
 
 Method = Literal["kmeans", "communities", "agglomerative", "hdbscan"]
 
 
-class CompareRequest(BaseModel):
+class CompareRequest(Body):
     """Texts to be compared with each other, or two lists with one another."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"a": ["비가 온다."], "b": ["It is raining.", "빵을 굽는다."]}]}
+        json_schema_extra={"examples": [{"a": ["비가 온다."], "b": ["It is raining.", "빵을 굽는다."]}]}
     )
 
-    a: list[StrictStr]
-    b: list[StrictStr] | None = None
+    a: Items[StrictStr]
+    b: Items[StrictStr] | None = None
     model: StrictStr | None = Field(None, description="The name of the bi-encoder; by default the first.")
 
 
@@ -42,11 +43,10 @@ SimilarityBody = Annotated[
 ]
 
 
-class ClusterRequest(BaseModel):
+class ClusterRequest(Body):
     """Texts, or an index, to be grouped."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [{"texts": ["비가 온다.", "It is raining.", "빵을 굽는다.", "Bread is baked."], "k": 2}]
         },
@@ -55,7 +55,7 @@ class ClusterRequest(BaseModel):
     index: StrictStr | None = Field(
         None, description="The name of an index; by default the first, if there are no texts."
     )
-    texts: list[StrictStr] | None = None
+    texts: Items[StrictStr] | None = None
     model: StrictStr | None = Field(None, description="Of texts: the bi-encoder; by default the first.")
     method: Method = "kmeans"
     k: Annotated[StrictInt, Field(ge=1)] | None = Field(None, description="How many; by default as many as fit best.")

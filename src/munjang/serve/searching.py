@@ -78,7 +78,7 @@ class Searcher:
         """The hits of a query."""
         check_texts([query.text])
         clock = _Clock(self._deadline)
-        condition = as_filter(query.filter)
+        condition = await self._run(lambda: as_filter(query.filter), clock)
         vector = None
         if query.mode != "keyword":
             vector = await self._vector(shelved, query.text, clock)

@@ -30,6 +30,9 @@ class Limits:
 
     body_bytes: int = 8 << 20  # of a JSON body
     file_bytes: int = 256 << 20  # of an uploaded file
+    unpacked_bytes: int = 256 << 20  # of an uploaded file, decompressed and decoded
+    file_rows: int = 1_000_000
+    file_columns: int = 1000
     body_seconds: float = 30.0  # between two pieces of a body; a file has as long as it keeps coming
     batch: int = 1024  # texts in one request
     tokens: int = 262_144  # in one request

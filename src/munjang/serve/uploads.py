@@ -1,28 +1,33 @@
 """A file that somebody sends -> documents of an index, with news on the way.
 
-Enters: a form with one file, as it comes from the network. Leaves: lines of JSON while it is read and encoded, the last
-with the report or the error. The file goes to the disk first, because it is read twice: once to be checked, once to be
-added. All of its documents are added, or none. A client that hangs up does not stop what has begun.
+Enters: a form with one file, as it comes from the network. Leaves: lines of JSON while it is encoded, the last with the
+report or the error. The file goes to the disk first, because it is read twice: once to be checked, which also holds it
+to the limits on what it unpacks to, and once to be added. All of its documents are added, or none. A client that hangs
+up does not stop what has begun.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from munjang.data.documents import DocumentFiles, WholeFiles
-from munjang.data.files import TextSource
-from munjang.errors import DataError
+from munjang.data.documents import DocumentFiles, DocumentSurvey, WholeFiles
+from munjang.data.files import ReadLimits, TextSource
+from munjang.durable import OutputLock
+from munjang.errors import DataError, LimitError, MunjangError
 from munjang.serve.errors import BadRequest, ClientGone, Empty, as_serve_error, hidden
 from munjang.serve.indexes import Shelved
+from munjang.serve.settings import Limits
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,7 +35,71 @@ if TYPE_CHECKING:
 _WHOLE = (".md", ".markdown", ".rst")
 _STRANGE = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|]")
 _NAME_BYTES = 255  # the longest file name of a file system
+_PREFIX, _LOCK = "munjang-serve-", "lock"
 _NEWS = 0.2  # seconds between two lines
+
+
+class Workspace:
+    """The temporary folder of one service, and whatever killed ones left.
+
+    A service holds a lock in its folder for as long as it lives; the kernel lets go of it when the process dies. So a
+    folder whose lock is free belongs to nobody.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._root: Path | None = None
+        self._lock: OutputLock | None = None
+
+    def folder(self) -> tempfile.TemporaryDirectory[str]:
+        """A new folder for one upload."""
+        with self._guard:
+            if self._root is None or not self._root.exists():  # a system may clean its temporary files
+                self._root, self._lock = self._made()
+        return tempfile.TemporaryDirectory(dir=self._root, prefix="upload-")
+
+    def _made(self) -> tuple[Path, OutputLock]:
+        while True:
+            root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            try:
+                return root, OutputLock(root / _LOCK, root)
+            except (DataError, FileNotFoundError):
+                continue  # a service that starts now took it for one that was left
+
+    def clean(self) -> int:
+        """Remove the folders of services that were killed; returns how many. Those of living ones are left alone."""
+        self.folder().cleanup()
+        assert self._root is not None
+        if _is_free(self._root):
+            return 0  # a file system without locks: nobody can tell who lives
+        removed = 0
+        for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
+                if own and path != self._root and path.is_dir() and not path.is_symlink():
+                    removed += _is_free(path, remove=True)
+        return removed
+
+    def close(self) -> None:
+        """Remove the folder."""
+        with self._guard:
+            if self._root is not None and self._lock is not None:
+                self._lock.release()
+                shutil.rmtree(self._root, ignore_errors=True)
+            self._root = self._lock = None
+
+
+def _is_free(root: Path, *, remove: bool = False) -> bool:
+    """Whether nobody holds the lock of a folder; with `remove` it is removed then, while nobody else can take it."""
+    try:
+        lock = OutputLock(root / _LOCK, root)
+    except DataError:
+        return False
+    if remove:
+        shutil.rmtree(root, ignore_errors=True)
+        lock.release()
+        shutil.rmtree(root, ignore_errors=True)  # Windows removes no open file
+    return True
 
 
 @dataclass(frozen=True)
@@ -49,15 +118,9 @@ class Upload:
     """A file on the disk, and how its sender wants it read."""
 
     folder: tempfile.TemporaryDirectory[str]
-    path: Path
     name: str
-    column: str | None
-    whole: bool
-
-    def documents(self) -> DocumentFiles | WholeFiles:
-        if self.whole:
-            return WholeFiles([self.path])
-        return DocumentFiles([_Said(self.path, column=self.column, said=self.name)])
+    documents: DocumentFiles | WholeFiles
+    found: DocumentSurvey | MunjangError  # what the first reading found, or what is wrong with the file
 
 
 async def receive(request: Request) -> Upload:
@@ -71,19 +134,38 @@ async def receive(request: Request) -> Upload:
 
 
 async def _received(request: Request) -> Upload:
+    limits: Limits = request.app.state.settings.limits
+    read_limits = ReadLimits(limits.unpacked_bytes, limits.file_rows, limits.file_columns)
     async with request.form(max_files=1, max_fields=8) as form:
         file = form.get("file")
         if file is None or isinstance(file, str):
             raise BadRequest("expected a form (multipart/form-data) with a file in the field 'file'", param="file")
         name = plain_name(file.filename or "")
-        column, whole = form.get("column") or None, str(form.get("whole", "")).lower() in ("1", "true", "yes")
+        given = form.get("column")
+        column, whole = (
+            given if isinstance(given, str) and given else None,
+            str(form.get("whole", "")).lower() in ("1", "true", "yes"),
+        )
         whole = whole or Path(name).suffix.lower() in _WHOLE
         if not whole:
             _ = TextSource(name).kind  # an unknown suffix is refused before anything is stored
-        folder = tempfile.TemporaryDirectory(prefix="munjang-")
+        folder = await asyncio.to_thread(request.app.state.workspace.folder)
         path = Path(folder.name) / name
         await asyncio.to_thread(_store, file.file, path)
-    return Upload(folder, path, name, column if isinstance(column, str) else None, whole)
+    documents: DocumentFiles | WholeFiles = (
+        WholeFiles([path], limits=read_limits)
+        if whole
+        else DocumentFiles([_Said(path, column=column, said=name, limits=read_limits)])
+    )
+    found: DocumentSurvey | MunjangError
+    try:
+        found = await asyncio.to_thread(_survey, documents)
+    except LimitError:
+        await asyncio.to_thread(folder.cleanup)
+        raise
+    except MunjangError as error:
+        found = error
+    return Upload(folder, name, documents, found)
 
 
 def _store(source: BinaryIO, path: Path) -> None:
@@ -116,9 +198,13 @@ async def _add(shelved: Shelved, upload: Upload, news: asyncio.Queue[dict[str, A
     loop = asyncio.get_running_loop()
     told = _Teller(lambda line: loop.call_soon_threadsafe(news.put_nowait, line))
     try:
-        documents = upload.documents()
-        total, facts = await asyncio.to_thread(_survey, documents)
-        news.put_nowait({"read": total, **facts})
+        found, documents = upload.found, upload.documents
+        if isinstance(found, MunjangError):
+            raise found
+        total = found.documents
+        news.put_nowait(
+            {"read": total, "column": found.column, "id_column": found.id_column, "fields": list(found.fields)}
+        )
         if not total:
             raise Empty(f"there is no document in {upload.name}")
         told.total = total
@@ -133,12 +219,12 @@ async def _add(shelved: Shelved, upload: Upload, news: asyncio.Queue[dict[str, A
             await asyncio.to_thread(upload.folder.cleanup)
 
 
-def _survey(documents: DocumentFiles | WholeFiles) -> tuple[int, dict[str, Any]]:
+def _survey(documents: DocumentFiles | WholeFiles) -> DocumentSurvey:
     try:
         (found,) = documents.survey()
     except OSError as error:
         raise DataError(f"the file cannot be read ({error})") from error
-    return found.documents, {"column": found.column, "id_column": found.id_column, "fields": list(found.fields)}
+    return found
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ FILTERS: list[Any] = [
     {"mixed": {">=": "5"}},
     {"large": 2**53 + 1},
     {"large": {">": 2**53 + 20}},
-    {"year": {"<": float("inf")}},
+    {"year": {"<": 1e308}},
     {"or": [{"place": "Rome"}, {"year": {"<": 2003}}], "draft": False},
     {"not": {"or": [{"place": "Rome"}, {"tags": "b"}]}},
     {"not": {"not": {"place": "Paris"}}},
