@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from munjang.checkpoint import CrossParts, ModelParts
 from munjang.errors import InputError, ModelWarning
 from munjang.nn.device import choose_device
+from munjang.nn.encoder import Encoder
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import check_ids, padding_of, to_packed
 from munjang.text.batches import Batch
@@ -85,7 +86,7 @@ class Computer:
         if self._checks.family != "static":
             check_ids(batch.ids, batch.lengths, self._checks)
         try:
-            padding = 0 if self._checks.family == "static" else _padding(batch, self.device)
+            padding = _padding(batch, self._body, self.device)
             packed = to_packed(batch.ids, batch.lengths, self.device, prompt_tokens=prompt_tokens, padding=padding)
             pooled = self._pooling(self._body(packed), packed)[: len(batch.lengths)]
             return apply_heads(self._heads, pooled, dimension).contiguous()
@@ -99,7 +100,7 @@ class Computer:
         """The body's output for every token, before pooling."""
         if self._checks.family != "static":
             check_ids(batch.ids, batch.lengths, self._checks)
-        padding = 0 if self._checks.family == "static" else _padding(batch, self.device)
+        padding = _padding(batch, self._body, self.device)
         hidden: Tensor = self._body(to_packed(batch.ids, batch.lengths, self.device, padding=padding))
         return hidden[: len(batch.ids)].float()
 
@@ -120,7 +121,7 @@ class CrossComputer:
     def __call__(self, batch: Batch) -> Tensor:  # float32 [n, labels]
         check_ids(batch.ids, batch.lengths, self._checks, batch.segments)
         try:
-            padding = _padding(batch, self.device)
+            padding = _padding(batch, self._body, self.device)
             packed = to_packed(batch.ids, batch.lengths, self.device, segments=batch.segments, padding=padding)
             logits: Tensor = self._head(self._body(packed), packed)
             return logits[: len(batch.lengths)]
@@ -130,9 +131,9 @@ class CrossComputer:
         return torch.cat([self(half) for half in _halves(batch)])
 
 
-def _padding(batch: Batch, device: torch.device) -> int:
-    """Tokens to append on the CPU, where every new batch size costs memory (`padding_of`)."""
-    return padding_of(len(batch.ids)) if device.type == "cpu" else 0
+def _padding(batch: Batch, body: nn.Module, device: torch.device) -> int:
+    """Tokens to append for the packed encoder on the CPU, where every new batch size costs memory (`padding_of`)."""
+    return padding_of(len(batch.ids)) if device.type == "cpu" and isinstance(body, Encoder) else 0
 
 
 def _halves(batch: Batch) -> tuple[Batch, Batch]:
