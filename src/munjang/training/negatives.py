@@ -40,8 +40,6 @@ class NegativeMining:
     """What makes a good negative. Scores are the model's own similarity, or the cross-encoder's where there is one."""
 
     corpus: Sequence[str] | None = None  # where to look for negatives; None: the positives, and known negatives
-    # (anchor, text) that are known not to belong together, such as contradictions: no margin leaves them out
-    known_negatives: Sequence[tuple[str, str]] = ()
     negatives_per_row: int = 1
     range_min: int = 0  # leave out the so many nearest; known positives and the anchor are not counted
     range_max: int = 100  # look at so many of the nearest
@@ -55,6 +53,8 @@ class NegativeMining:
     keep_scores: bool = False  # the cross-encoder's scores become the targets of the result, for MarginMSE
     asymmetric: bool = False  # anchors are queries and positives documents: use the model's prompts for them
     memory_mb: float = 256  # for the search for neighbours
+    # (anchor, text) that are known not to belong together, such as contradictions: no margin leaves them out
+    known_negatives: Sequence[tuple[str, str]] = ()
 
     def __post_init__(self) -> None:
         if self.negatives_per_row < 1:

@@ -91,8 +91,9 @@ def described(settings: NegativeMining) -> dict[str, object]:
     """For people and for the key of the stage."""
     judge = settings.cross_encoder
     plain = asdict(replace(settings, cross_encoder=None, corpus=None, keep_scores=False))
-    if not settings.known_negatives:
-        del plain["known_negatives"]  # stages made before it existed keep their key
+    del plain["known_negatives"]
+    if settings.known_negatives:  # otherwise stages made before the field existed keep their key
+        plain["known_negatives"] = hash_texts([text for pair in settings.known_negatives for text in pair])
     corpus = None if settings.corpus is None else f"{len(settings.corpus)} texts {hash_texts(settings.corpus)}"
     return {**plain, "corpus": corpus, "cross_encoder": None if judge is None else judge.fingerprint}
 
