@@ -1,0 +1,447 @@
+"""Raw material -> passages with queries, sentences, scored pairs, development sets.
+
+    python models/ko_en/02_data.py --data PUBLIC_SETS --bills PARQUET_FOLDER --debian UNPACKED_PACKAGES --out out/data
+
+Writes passages.jsonl.xz, sentences.jsonl.xz, scored.jsonl.xz, nli.jsonl.xz, translations.jsonl.xz, dev.jsonl.xz and
+known.npy (hashes of the pairs of evaluation sets, which 03 must not label).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+from common import say, write_rows
+from queries import heading_query, keywords, korean_question, noisy, term_query, vocabulary_rarity
+from settings import DATA
+from sources import (
+    HANGUL,
+    Passage,
+    bills,
+    clean,
+    entailed,
+    entries,
+    evaluation_texts,
+    language_of,
+    manual_sections,
+    shortened,
+    wordnet,
+)
+
+from munjang.data import Examples, load_dataset, nli_triplets
+from munjang.data.files import read_texts
+from munjang.data.normalise import normalise
+from munjang.data.pairs import parallel_by_source
+
+FORBIDDEN_SOURCES = ("xnli-dev", "wikiqa")
+SCORED = (
+    ("korsts", "test"),
+    ("klue-sts", "dev"),
+    ("stsb", "test"),
+    *((f"sts{year}", "test") for year in range(12, 17)),
+)
+
+
+def pair_key(a: str, b: str) -> int:
+    """A hash of a pair, in either order, whatever its punctuation."""
+    first, second = sorted((normalise(a), normalise(b)))
+    return int.from_bytes(hashlib.blake2b(f"{first}\0{second}".encode(), digest_size=8).digest(), "little")
+
+
+def is_held_out(passage: Passage) -> bool:
+    """Whole sources for development beyond what is trained on, and some groups of every other source."""
+    draw = hashlib.blake2b(passage.group.encode(), digest_size=4).digest()
+    return passage.source in DATA.held_out_sources or int.from_bytes(draw, "little") % DATA.held_out == 0
+
+
+# --- passages --------------------------------------------------------------------------------------------------------
+
+
+def bill_passages(folder: Path, draw: random.Random) -> list[Passage]:
+    every = list(bills(folder))
+    names = Counter(name for name, *_ in every)
+    draw.shuffle(every)
+    found: list[Passage] = []
+    for name, law, sentences, items in every:
+        if len(found) >= DATA.bills:
+            break
+        if len(sentences) < 2:
+            continue
+        *background, proposal = sentences
+        passage = Passage(
+            shortened(". ".join(background) + ".", DATA.passage_characters), "bills", f"bills/{law}", "ko"
+        )
+        passage.queries.append(("summary", shortened(proposal.removeprefix("이에").strip(), 160)))
+        if names[name] == 1:
+            passage.queries.append(("name", name))
+        found.append(passage)
+        if items and draw.random() < 0.5:
+            found.append(Passage(shortened(draw.choice(items), DATA.passage_characters), "bills", f"bills/{law}", "ko"))
+            found[-1].queries.append(("keywords+", law))
+    return found
+
+
+def manual_passages(debian: Path, draw: random.Random) -> list[Passage]:
+    """Sections with their headings; a section whose page has a twin also answers the heading in the other language."""
+    sections = list(manual_sections(debian))
+    headings = {(page, number, language_of(heading)): heading for _, page, number, heading, _ in sections}
+    times = Counter(heading for *_, heading, _ in sections)
+    titles = {(page, language_of(text)): heading for _, page, number, heading, text in reversed(sections)}
+    found, seen = [], set()
+    for manual, page, number, heading, text in sections:
+        language = language_of(text)
+        if (
+            manual in ("libreoffice", "gimp", "python", "git", "postgresql")
+            and language == "en"
+            and draw.random() < 0.45
+        ):
+            continue
+        text = shortened(text, DATA.passage_characters)
+        if text in seen:
+            continue
+        seen.add(text)
+        if times[heading] > 3:  # 'Example', 'Options': the page's title says what of
+            heading = f"{titles[page, language]} {heading}"
+        passage = Passage(text, manual, page, language)
+        passage.queries.append(("heading" if language_of(heading) == language else "cross", heading))
+        other = headings.get((page, number, "en" if language == "ko" else "ko"))
+        if other and times[other] <= 3 and other != heading:
+            passage.queries.append(("cross", other))
+        found.append(passage)
+    return found
+
+
+def dictionary_passages(debian: Path, draw: random.Random) -> list[Passage]:
+    found = []
+    for words, meaning in wordnet(debian):
+        if len(meaning) > 45:
+            passage = Passage(shortened(meaning, 250), "wordnet", f"word/{words[0].lower()}", "en")
+            passage.queries += [("term", word) for word in words[:2]]
+            found.append(passage)
+    terms = [(word, text, "foldoc") for word, text in entries(debian, "dict-foldoc")]
+    terms += [(word, text, "gcide") for word, text in entries(debian, "dict-gcide") if len(text) > 120]
+    for word, text, source in terms:
+        passage = Passage(shortened(text, 320), source, f"word/{word.lower()}", "en")
+        passage.queries.append(("term", word))
+        found.append(passage)
+    foldoc = [one for one in found if one.source == "foldoc"]
+    rest = [one for one in found if one.source != "foldoc"]
+    draw.shuffle(rest)
+    return foldoc + rest[: DATA.dictionary - len(foldoc)]
+
+
+def nli_passages(data: Path, draw: random.Random) -> list[Passage]:
+    found = []
+    english = entailed(data, (("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")))
+    korean = entailed(data, (("klue-nli", "train"),))
+    for language, premises in (("ko", korean), ("en", english)):
+        for premise, hypotheses in premises.items():
+            if len(premise) > 25:
+                passage = Passage(shortened(premise, DATA.passage_characters), "nli", f"nli/{premise[:40]}", language)
+                passage.queries += [("hypothesis", text) for text in hypotheses[:3]]
+                found.append(passage)
+    return found
+
+
+def chat_passages(data: Path) -> list[Passage]:
+    rows = list(zip(*load_dataset("chatbot", "train", data).columns.values(), strict=True))
+    times = Counter(answer for _, answer in rows)
+    found = [
+        Passage(answer, "chatbot", f"chatbot/{answer}", "ko", [("question", asked)])
+        for asked, answer in rows
+        if times[answer] == 1
+    ]
+    pairs = load_dataset("question-pair", "train", data)
+    same = pairs.labels.index("same")
+    assert pairs.targets is not None
+    for a, b, label in zip(pairs.columns["a"], pairs.columns["b"], pairs.targets, strict=True):
+        if label == same and normalise(a) != normalise(b):
+            found.append(Passage(b, "question-pair", f"question/{b}", "ko", [("question", a)]))
+    return found
+
+
+def parallel_sources(data: Path, known: set[str], draw: random.Random) -> dict[str, list[tuple[str, str]]]:
+    """(English, Korean) of every allowed source, as many as the settings say, less what an evaluation set has."""
+    found = {}
+    (path,) = (data / "parallel-en-ko").glob("train.tsv*")
+    for source, examples in parallel_by_source(path).items():
+        if source in FORBIDDEN_SOURCES:
+            continue
+        rows = [(clean(a), clean(b)) for a, b in zip(*examples.columns.values(), strict=True)]
+        rows = [
+            row
+            for row in dict.fromkeys(rows)
+            if normalise(row[0]) not in known and normalise(row[1]) not in known and 4 < len(row[0]) < 300
+        ]
+        draw.shuffle(rows)
+        found[source] = rows[: DATA.translations.get(source, DATA.other_translations)]
+    return found
+
+
+# --- queries that nobody wrote ---------------------------------------------------------------------------------------
+
+
+def add_queries(passages: list[Passage], draw: random.Random) -> None:
+    """Written queries in other forms, key words, and questions made of a sentence; then noise on some of them."""
+    by_language = {language: [one.text for one in passages if one.language == language] for language in ("ko", "en")}
+    rarity = {language: vocabulary_rarity(texts) for language, texts in by_language.items()}
+    for passage in passages:
+        written, passage.queries = passage.queries, []
+        for kind, text in written:
+            if kind in ("heading", "cross"):
+                text = heading_query(text, language_of(text), draw) if draw.random() < 0.6 else text
+            elif kind == "term":
+                text = term_query(text, draw)
+            elif kind == "keywords+":
+                text = f"{text} {keywords(passage.text, rarity['ko'], draw, most=3)}".strip()
+            elif kind in ("summary", "name") and draw.random() < 0.35:
+                text = korean_question(text, draw) or keywords(text, rarity["ko"], draw) or text
+            passage.queries.append((kind, noisy(text, draw)))
+        if passage.source in ("chatbot", "question-pair"):
+            continue
+        made = keywords(passage.text, rarity[passage.language], draw)
+        if made and draw.random() < 0.5:
+            passage.queries.append(("keywords", noisy(made, draw)))
+        sentences = [one.strip() for one in passage.text.replace("? ", ". ").split(". ") if 15 < len(one.strip()) < 140]
+        if sentences and len(passage.text) > 120:
+            sentence = draw.choice(sentences)
+            asked = korean_question(sentence.rstrip("."), draw) if passage.language == "ko" else ""
+            if asked and draw.random() < 0.7:
+                passage.queries.append(("asked", noisy(asked, draw)))
+            elif len(sentences) > 2 and draw.random() < 0.25:  # the sentence is taken out of the passage
+                passage.text = clean(passage.text.replace(sentence, " ", 1).replace(" . ", " "))
+                passage.queries.append(("sentence", noisy(sentence, draw)))
+    for passage in passages:
+        passage.queries = [
+            (kind, text)
+            for kind, text in passage.queries
+            if len(text) > 1 and normalise(text) != normalise(passage.text)
+        ]
+
+
+# --- development sets ------------------------------------------------------------------------------------------------
+
+
+def dev_sets(held: list[Passage], translations: list[tuple[str, str]], draw: random.Random) -> list[dict[str, object]]:
+    """Searches of several kinds over held-out passages. Queries are as they were written, without noise."""
+
+    def search(
+        name: str, passages: list[Passage], kinds: tuple[str, ...], change=lambda text: text
+    ) -> dict[str, object]:  # type: ignore[no-untyped-def]
+        passages = passages[: DATA.dev_passages]
+        places = defaultdict(list)
+        for place, passage in enumerate(passages):
+            for kind, text in passage.queries:
+                if kind in kinds:
+                    places[change(text)].append(place)
+        asked = list(places)
+        draw.shuffle(asked)
+        asked = asked[: DATA.dev_queries]
+        return {
+            "name": name,
+            "queries": asked,
+            "passages": [one.text for one in passages],
+            "answers": [places[text] for text in asked],
+        }
+
+    def of(*sources: str, language: str = "") -> list[Passage]:
+        return [one for one in held if one.source in sources and language in ("", one.language)]
+
+    manuals, unseen = ("libreoffice", "gimp", "handbook", "python", "git"), DATA.held_out_sources
+    pairs = translations[:1000]
+    return [
+        search("bills", of("bills"), ("summary",)),
+        search("bills, no spaces", of("bills"), ("summary",), lambda text: text.replace(" ", "")),
+        search("manuals ko", of(*manuals, language="ko"), ("heading",)),
+        search("manuals en", of(*manuals, language="en"), ("heading",)),
+        search("manuals across", of(*manuals), ("cross",)),
+        search("unseen manuals ko", of(*unseen, language="ko"), ("heading",)),
+        search("unseen ko, no spaces", of(*unseen, language="ko"), ("heading",), lambda text: text.replace(" ", "")),
+        search(
+            "unseen ko, casual",
+            of(*unseen, language="ko"),
+            ("heading",),
+            lambda text: text if text.endswith("?") else f"{text} 어떻게 해요",
+        ),
+        search("unseen manuals en", of(*unseen, language="en"), ("heading",)),
+        search("unseen across", of(*unseen), ("cross",)),
+        search("nli", of("nli"), ("hypothesis",)),
+        search("dictionary", of("wordnet", "foldoc", "gcide"), ("term",)),
+        {
+            "name": "translations",
+            "queries": [ko for _, ko in pairs],
+            "passages": [en for en, _ in pairs],
+            "answers": [[i] for i in range(len(pairs))],
+        },
+    ]
+
+
+def everyday() -> dict[str, object]:
+    """Questions about the sample documents of the demo, answered ones."""
+    from munjang.demo.corpus import documents
+    from munjang.recipes.bundled.everyday import read_questions
+
+    texts = {row["id"]: row["text"] for row in documents()}
+    place = {name: number for number, name in enumerate(texts)}
+    asked = [one for one in read_questions() if one.answers]
+    return {
+        "name": "everyday",
+        "queries": [one.query for one in asked],
+        "passages": list(texts.values()),
+        "answers": [sorted(place[name] for name in one.answers) for one in asked],
+    }
+
+
+# --- sentences, scored pairs -----------------------------------------------------------------------------------------
+
+
+def scored_rows(data: Path) -> list[list[object]]:
+    """[set, 'train' or 'dev', a, b, score]; KLUE-STS dev is reported, so that a slice of its train chooses."""
+    klue, chosen = load_dataset("klue-sts", "train", data).split(0.06, seed=1)
+    korsts, stsb = load_dataset("korsts", "train", data), load_dataset("stsb", "train", data)
+    sets = {
+        ("korsts", "train"): korsts,
+        ("klue-sts", "train"): klue,
+        ("stsb", "train"): stsb,
+        ("KorSTS dev", "dev"): load_dataset("korsts", "dev", data),
+        ("KLUE slice", "dev"): chosen,
+        ("STSb dev", "dev"): load_dataset("stsb", "dev", data),
+    }
+    rows: list[list[object]] = []
+    for (name, split), one in sets.items():
+        assert one.targets is not None
+        rows += [
+            [name, split, a, b, round(float(s), 4)] for a, b, s in zip(*one.columns.values(), one.targets, strict=True)
+        ]
+    assert korsts.targets is not None
+    assert stsb.targets is not None
+    for number, (a, b, c, d, s, t) in enumerate(
+        zip(*korsts.columns.values(), *stsb.columns.values(), korsts.targets, stsb.targets, strict=True)
+    ):
+        if abs(s - t) < 1e-4:  # KorSTS is STSb in Korean, row by row: Korean on one side, English on the other
+            rows.append(["across", "train", *((a, d) if number % 2 else (c, b)), round(float(s), 4)])
+    return rows
+
+
+def sentence_rows(
+    data: Path,
+    scored: list[list[object]],
+    translations: dict[str, list[tuple[str, str]]],
+    known: set[str],
+    held: list[Passage],
+    draw: random.Random,
+) -> list[list[object]]:
+    """[text, kind, place of the translation or -1]; kind: 'judged', 'plain'. Different sentences only."""
+    rows: dict[str, list[object]] = {}
+
+    def add(text: str, kind: str) -> int | None:
+        text = clean(text)
+        if not 4 <= len(text) <= 250 or (kind != "judged" and normalise(text) in known):
+            return None
+        if text not in rows:
+            rows[text] = [text, kind, -1]
+        return list_place.setdefault(text, len(list_place))
+
+    list_place: dict[str, int] = {}
+    for _, split, a, b, _ in scored:
+        if split == "train":
+            add(str(a), "judged")
+            add(str(b), "judged")
+    for source, pairs in translations.items():
+        for english, korean in pairs:
+            if source in ("korsts", "tatoeba", "news", "jhe", "bible") or len(english) > 25:
+                first, second = add(english, "plain"), add(korean, "plain")
+                if first is not None and second is not None:
+                    rows[clean(english)][2], rows[clean(korean)][2] = second, first
+    nli = []
+    for name, split in (("klue-nli", "train"), ("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")):
+        texts = list(dict.fromkeys(load_dataset(name, split, data).texts()))
+        nli += texts if name == "klue-nli" else draw.sample(texts, min(len(texts), DATA.english_nli // 4))
+    hidden = {text for one in held if one.source == "nli" for text in (one.text, *(query for _, query in one.queries))}
+    reviews = [row.text for row in read_texts(next((data / "nsmc").glob("reviews.txt*")))]
+    plain = [
+        *nli,
+        *load_dataset("chatbot", "train", data).texts(),
+        *load_dataset("question-pair", "train", data).texts(),
+        *draw.sample(list(load_dataset("ynat", "train", data).columns["text"]), DATA.titles),
+        *draw.sample([text for text in reviews if HANGUL.search(text)], DATA.reviews),
+    ]
+    for text in plain:
+        if text not in hidden:
+            add(text, "plain")
+    return list(rows.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--data", "--bills", "--debian", "--out"):
+        parser.add_argument(name, type=Path, required=True)
+    asked = parser.parse_args()
+    draw = random.Random(DATA.seed)
+    known = evaluation_texts(asked.data)
+    say(f"{len(known):,} sentences of evaluation sets")
+    passages = [
+        *bill_passages(asked.bills, draw),
+        *manual_passages(asked.debian, draw),
+        *dictionary_passages(asked.debian, draw),
+        *nli_passages(asked.data, draw),
+        *chat_passages(asked.data),
+    ]
+    passages = [one for one in passages if normalise(one.text) not in known and len(one.text) > 3]
+    for one in passages:
+        one.queries = [(kind, text) for kind, text in one.queries if normalise(text) not in known]
+    held = [one for one in passages if is_held_out(one)]
+    kept = [one for one in passages if not is_held_out(one)]
+    draw.shuffle(held)
+    translations = parallel_sources(asked.data, known, draw)
+    dev_translations = translations["tatoeba"][:1000]
+    translations["tatoeba"] = translations["tatoeba"][1000:]
+    dev = [*dev_sets(held, dev_translations, draw), everyday()]
+    for one in dev:
+        say(f"  {one['name']}: {len(one['queries']):,} queries, {len(one['passages']):,} passages")  # type: ignore[arg-type]
+    hidden = {text for pair in dev_translations for text in pair}
+    add_queries(kept, draw)
+    say(
+        f"{len(kept):,} passages, {sum(len(one.queries) for one in kept):,} queries: "
+        f"{dict(Counter(one.source for one in kept))}"
+    )
+    say(str(dict(Counter(kind for one in kept for kind, _ in one.queries))))
+    scored = scored_rows(asked.data)
+    for source in translations:
+        translations[source] = [pair for pair in translations[source] if not hidden.intersection(pair)]
+    sentences = sentence_rows(asked.data, scored, translations, known, held, draw)
+    say(f"{len(sentences):,} sentences, {len(scored):,} scored pairs")
+    triplets: list[list[str]] = []
+    for name, split in (("klue-nli", "train"), ("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")):
+        found: Examples = nli_triplets(
+            load_dataset(name, split, asked.data), both_directions=False, without_negative="leave out", seed=0
+        )
+        triplets += [list(map(clean, row)) for row in zip(*found.columns.values(), strict=True)]
+    triplets = [row for row in triplets if not any(normalise(text) in known for text in row)]
+    pairs = {
+        pair_key(a, b)
+        for name, split in SCORED
+        for a, b in zip(*load_dataset(name, split, asked.data).columns.values(), strict=True)
+    }
+    pairs |= {pair_key(str(a), str(b)) for _, _, a, b, _ in scored}
+    write_rows(
+        asked.out / "passages.jsonl.xz", ([one.text, one.source, one.group, one.language, one.queries] for one in kept)
+    )
+    write_rows(asked.out / "sentences.jsonl.xz", sentences)
+    write_rows(asked.out / "scored.jsonl.xz", scored)
+    write_rows(asked.out / "nli.jsonl.xz", draw.sample(triplets, min(len(triplets), 30_000)))
+    write_rows(
+        asked.out / "translations.jsonl.xz", ([source, *pair] for source, some in translations.items() for pair in some)
+    )
+    write_rows(asked.out / "dev.jsonl.xz", dev)
+    np.save(asked.out / "known.npy", np.array(sorted(pairs), np.uint64))
+    for file in sorted(asked.out.iterdir()):
+        say(f"  {file.name}: {file.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

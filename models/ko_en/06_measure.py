@@ -1,0 +1,74 @@
+"""The report's table for finished models: run once, for the models that are to be shipped.
+
+python models/ko_en/06_measure.py --data PUBLIC_SETS --bi out/bi/model [--reranker out/reranker/model] --out table.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from common import say
+
+from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
+from munjang.data import load_dataset
+from munjang.data.datasets import load_retrieval
+from munjang.evaluation.retrieval import RetrievalEvaluator
+from munjang.evaluation.sts import StsEvaluator
+from munjang.evaluation.two_stage import TwoStageEvaluator
+from munjang.vectors import top_k
+
+STS = (("korsts", "test"), ("klue-sts", "dev"), ("stsb", "test"), *((f"sts{year}", "test") for year in range(12, 17)))
+SEARCH = (("korquad", "dev"), ("nfcorpus", "test"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--bi", type=Path, required=True)
+    parser.add_argument("--reranker", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--query", default="", help="prefix of queries")
+    parser.add_argument("--passage", default="", help="prefix of passages")
+    asked = parser.parse_args()
+    model = BiEncoder.load(asked.bi)
+    if asked.query or asked.passage:
+        model.parts.prompts.update(query=asked.query, document=asked.passage)
+    reranker = None if asked.reranker is None else CrossEncoder.load(asked.reranker)
+    found: dict[str, object] = {}
+
+    def keep(name: str, value: object) -> None:
+        found[name] = value
+        asked.out.write_text(json.dumps(found, indent=1))
+        say(f"{name}: {value}")
+
+    for name, split in STS:
+        examples = load_dataset(name, split, asked.data)
+        values = {"bi": round(100 * StsEvaluator(examples)(model).value, 2)}
+        if reranker is not None:
+            values["reranker"] = round(100 * StsEvaluator(examples)(reranker).value, 2)
+        keep(f"{name} {split}", values)
+    pairs = list(load_dataset("tatoeba", "test", asked.data).columns.values())
+    english, korean = (model.encode(side) for side in pairs)
+    ways = [
+        float((np.asarray(top_k(a, b, 1).indices)[:, 0] == np.arange(len(a))).mean())
+        for a, b in ((english, korean), (korean, english))
+    ]
+    keep("tatoeba", {"en-ko": round(100 * ways[0], 2), "ko-en": round(100 * ways[1], 2)})
+    for name, split in SEARCH:
+        retrieval = load_retrieval(name, split, asked.data)
+        values = RetrievalEvaluator(retrieval)(model).values
+        keep(f"{name} {split}", {key: round(100 * values[key], 2) for key in ("recall@1", "recall@10", "ndcg@10")})
+        if reranker is not None:
+            both = TwoStageEvaluator(retrieval, reranker)(model).values
+            keep(
+                f"{name} {split}, reranked",
+                {key: round(100 * value, 2) for key, value in both.items() if key in ("recall@1", "ndcg@10")},
+            )
+
+
+if __name__ == "__main__":
+    main()
