@@ -42,13 +42,12 @@ _ELSEWHERE = (
     (r"postgresql:|milvus:|--engine ray", "a server or cluster"),
     (r"^munjang reproduce", "hours; tests/recipes runs each of them with tiny models"),
     (r"^(torchrun|accelerate)|-m munjang train", "several processes; tests/training starts them"),
-    (r"^make ", "makes an environment, and runs all tests"),
+    (r"^(make|pip) ", "makes an environment, and runs all tests"),
     (r"--device cuda|gpu\.json", "a GPU"),
     (r"--parallel parallel", "the folder of translations that our models learned from"),
     (r"STUDENT/model|--texts snli", "public sets of hundreds of megabytes"),
 )
 _MADE = {  # page -> files that its commands make, while other pages read files of these names
-    "README.md": ["pairs.csv", "triplets.jsonl"],
     "docs/clustering.md": ["labelled.csv"],
     "docs/paraphrases.md": ["pairs.csv"],
     "docs/training.md": ["triplets.jsonl"],
@@ -222,7 +221,7 @@ def test_commands_run(page: str, folder: Path) -> None:
     for command in _page_commands(page):
         if _elsewhere(command):
             continue
-        _prepare(page, folder, command)
+        _prepare(command)
         if re.match(r"munjang (serve|demo)\b", command):
             _serve(command)
         else:
@@ -232,12 +231,8 @@ def test_commands_run(page: str, folder: Path) -> None:
     assert ran
 
 
-def _prepare(page: str, folder: Path, command: str) -> None:
-    """What a page takes from elsewhere: another page's index, a file with other columns."""
-    if page == "README.md" and "--dates date" in command:
-        _table(folder / "news.csv", ["text", "date"], [[t, f"2024-{1 + n % 12:02}-05"] for n, t in enumerate(_texts())])
-    if page == "README.md" and command.startswith("munjang plan"):
-        _run("munjang plan --measure")  # docs/scale.md begins with it
+def _prepare(command: str) -> None:
+    """Make the indexes of other pages that a command names."""
     wanted = {"my-index": "my-index", "faq=indexes/faq": "indexes/faq", "news=indexes/news": "indexes/news"}
     for token in command.split():
         name = wanted.get(token)
