@@ -8,7 +8,6 @@ with a number and a text with a text, by code points. A condition is never NULL,
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -19,7 +18,6 @@ from munjang.text.backend import LONE_SURROGATE
 
 Condition = tuple[str, list[Any]]  # SQL with %s, and what stands in their places
 _FALSE: Condition = ("false", [])
-_KIND = '$[*] ? (@.type() == "number")'
 
 
 def condition(filter: Filter) -> Condition:
@@ -77,9 +75,6 @@ def _not(part: Condition) -> Condition:
 def _ordered(field: str, sign: str, value: Value) -> Condition:
     """One value of the list on that side; a number before a text where a word may mean both."""
     limit = value.number if value.number is not None else value.text
-    if isinstance(limit, float) and math.isinf(limit):
-        holds = (limit > 0) == (sign in ("<", "<="))
-        return _path(_KIND, field, {}) if holds else _FALSE
     if isinstance(limit, str) and not _storable(limit):
         raise InputError(f"filter: {field!r} {sign} {limit!r:.60} has a character that PostgreSQL cannot compare with")
     kind = "string" if isinstance(limit, str) else "number"
@@ -93,10 +88,8 @@ def _path(path: str, field: str, values: Mapping[str, Any]) -> Condition:
 
 
 def _storable(value: object) -> bool:
-    """Whether PostgreSQL could hold it at all: it has no NUL, and no infinite number in JSON."""
-    if isinstance(value, str):
-        return storable_text(value)
-    return not (isinstance(value, float) and math.isinf(value))
+    """Whether PostgreSQL could hold it at all: it has no NUL."""
+    return not isinstance(value, str) or storable_text(value)
 
 
 def storable_text(text: str) -> bool:
