@@ -318,7 +318,7 @@ class BiEncoder(Copyable):
         return vectors.similarity(left, left if b is None else self._vectors(b), self.similarity_name)
 
     def save(self, path: str | Path, *, dtype: SavedName | torch.dtype = "float32", card: str | None = None) -> None:
-        """Write the model so that Munjang and sentence-transformers (2.x to 6.x) load it, to the same vectors.
+        """Write the model so that Munjang and sentence-transformers (3.0 to 6.x) load it, to the same vectors.
 
         dtype: of the saved weights, whatever precision computes here. "int8" is a quarter of the size and for Munjang
         alone; its vectors differ a little. Atomic: a killed save leaves the old model or none, never a half one.

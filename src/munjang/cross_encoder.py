@@ -297,6 +297,9 @@ class CrossEncoder(Copyable):
     def save(self, path: str | Path, *, dtype: SavedName | torch.dtype = "float32", card: str | None = None) -> None:
         """Write the model so that Munjang, sentence-transformers and transformers load it, to the same scores.
 
+        A family's own head, and the paper's head on BERT or ELECTRA, load in transformers and sentence-transformers 3.0
+        to 6.x; any other head loads in sentence-transformers 6.x only. The model card says which.
+
         dtype: of the saved weights, whatever precision computes here. "int8" is a quarter of the size and for Munjang
         alone; its scores differ a little. Atomic: a killed save leaves the old model or none, never a half one.
         """

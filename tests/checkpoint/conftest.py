@@ -67,7 +67,47 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "albert": _SIZES | {"max_position_embeddings": 40, "embedding_size": 16},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40},
     "mpnet": _SIZES | {"max_position_embeddings": 42, "pad_token_id": 1},
-    "modernbert": _SIZES | {"max_position_embeddings": 40, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3},
+    "modernbert": _SIZES
+    | {
+        "max_position_embeddings": 40,
+        "pad_token_id": 0,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+        "local_attention": 8,
+        # Not the defaults, so that a config which loses them gives other vectors.
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 900.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 40.0},
+        },
+    },
+    "mistral": _SIZES
+    | {
+        "max_position_embeddings": 40,
+        "num_key_value_heads": 2,
+        "sliding_window": None,
+        "pad_token_id": 0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 900.0},
+    },
+    "llama": _SIZES
+    | {
+        "max_position_embeddings": 40,
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 900.0},
+    },
+    "gemma3_text": _SIZES
+    | {
+        "max_position_embeddings": 40,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "sliding_window": 8,
+        "pad_token_id": 0,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 900.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 40.0},
+        },
+    },
     "t5": _T5,
     "mt5": _T5,
     "umt5": _T5,

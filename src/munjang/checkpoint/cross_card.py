@@ -16,9 +16,9 @@ pairs = [("비가 온다", "It is raining"), ("비가 온다", "주가가 올랐
 ```
 """
 _FORMS = {
-    "classifier": "a Hugging Face sequence classifier: transformers and every sentence-transformers release load it",
+    "classifier": "a Hugging Face sequence classifier: transformers and sentence-transformers 3 to 6 load it",
     "electra": "model_type electra, because a BERT body with this head is exactly that classifier: transformers and"
-    " every sentence-transformers release load it",
+    " sentence-transformers 3 to 6 load it",
     "modules": "a body with Pooling and Dense modules: sentence-transformers 6 loads it; older releases, and"
     " transformers' own classifiers, would make up a head",
 }

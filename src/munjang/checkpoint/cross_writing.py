@@ -2,9 +2,9 @@
 
 A head has one of three forms on disk:
 
-- a family's own head: `XForSequenceClassification`, which every release reads;
+- a family's own head: `XForSequenceClassification`, which sentence-transformers 3.0 to 6.x read;
 - the paper's head on a BERT body whose embeddings are as wide as its layers: that *is*
-  `ElectraForSequenceClassification`, and is saved as model_type electra, which every release reads too;
+  `ElectraForSequenceClassification`, and is saved as model_type electra, which the same releases read;
 - any other: the body, and Pooling and Dense modules beside it, which sentence-transformers 6.x reads. Older ones would
   read the body alone and make up a head; the card says so.
 """
@@ -26,12 +26,12 @@ from munjang.checkpoint.swap import replace_folder
 from munjang.checkpoint.thresholds import write_thresholds
 from munjang.checkpoint.writing import (
     ARCHITECTURES,
-    DROPPED,
     dense_config,
     dtype_name,
     lower_cases,
     modules_table,
     pooling_config,
+    portable_config,
     stored_dtype,
     write_foreign,
     write_json,
@@ -87,7 +87,7 @@ def _fill(parts: CrossParts, folder: Path, dtype: torch.dtype, card: str) -> Non
     if isinstance(parts.body, StaticEmbedding):
         raise ModelError("a static model has no layers to read two texts with, so it is no cross-encoder")
     form = form_of(parts)
-    config: dict[str, Any] = {key: value for key, value in parts.hf_config.items() if key not in DROPPED}
+    config = portable_config(parts.hf_config)
     config.pop("num_labels", None)
     activation = f"torch.nn.modules.{_PLACES.get(parts.activation, f'activation.{parts.activation}')}"
     nested = config.get("sentence_transformers")

@@ -1,8 +1,9 @@
-"""`ModelParts` to a model folder that every sentence-transformers release from 2.3 to 6.x reads, to the same vectors.
+"""`ModelParts` to a model folder that sentence-transformers 3.0 to 6.x read, to the same vectors.
 
 Types in modules.json are `sentence_transformers.models.*`, pooling is written as booleans, as the oldest releases want
 it, and by name, as the newest do; keys that an older release would stumble over are written only where they say
-something. Everything is written aside first (`swap`).
+something. 2.x is not supported: it reads Dense and LayerNorm from pickles alone. Everything is written aside first
+(`swap`).
 
 int8 is the exception: a compact folder (`compact`) for this package alone, with nothing in it that could be left out.
 """
@@ -50,7 +51,12 @@ ARCHITECTURES = {
 }
 # The oldest releases know these four; a key they do not know they refuse.
 _ALWAYS = tuple(LEGACY_POOLING)[:4]
-DROPPED = ("auto_map", "_name_or_path", "dtype")  # of config.json: true of the model it was, not of the one saved
+_DROPPED = ("auto_map", "_name_or_path", "dtype")  # of config.json: true of the model it was, not of the one saved
+# Rotary bases of full and of sliding attention, where transformers 4 has one for each.
+_ROPE_BASES = {
+    "modernbert": ("global_rope_theta", "local_rope_theta"),
+    "gemma3_text": ("rope_theta", "rope_local_base_freq"),
+}
 
 
 def write(
@@ -184,7 +190,8 @@ def _write_transformer(parts: ModelParts, folder: Path, dtype: torch.dtype) -> N
     else:
         assert isinstance(parts.body, Encoder)
         _write_encoder(parts.body, parts, folder, dtype)
-    parts.tokenizer.save(folder, compact=dtype == torch.int8)
+    segments = parts.body.config.segments > 1 and not parts.tokenizer.ignores_segments
+    parts.tokenizer.save(folder, segments=segments, compact=dtype == torch.int8)
     write_json(
         folder / "sentence_bert_config.json",
         {"max_seq_length": parts.tokenizer.max_length, "do_lower_case": lower_cases(parts.tokenizer)},
@@ -206,7 +213,7 @@ def _write_encoder(body: Encoder, parts: ModelParts, folder: Path, dtype: torch.
     if family is None:
         raise ModelError("the model has no config.json of a known family, so its weights have no names on disk")
     rows = body.embeddings.word.weight.shape[0]
-    config = {key: value for key, value in parts.hf_config.items() if key not in DROPPED}
+    config = portable_config(parts.hf_config)
     config |= {"architectures": [ARCHITECTURES[family.name]], "vocab_size": rows, "torch_dtype": dtype_name(dtype)}
     write_json(folder / "config.json", config)
     theirs = to_theirs(body.state_dict(), family.names(body.config))
@@ -214,11 +221,43 @@ def _write_encoder(body: Encoder, parts: ModelParts, folder: Path, dtype: torch.
 
 
 def write_foreign(body: TransformersBody, parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
-    config = {key: value for key, value in parts.hf_config.items() if key not in DROPPED}
     held = {name: _plain(tensor, dtype) for name, tensor in body.model.state_dict().items()}
     body.model.save_pretrained(folder, state_dict=held, safe_serialization=True)
-    config |= {key: value for key, value in read_object(folder / "config.json").items() if key not in DROPPED}
+    config = portable_config({**parts.hf_config, **read_object(folder / "config.json")})
     write_json(folder / "config.json", config | {"torch_dtype": dtype_name(dtype)})
+
+
+def portable_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json to save, with rotary settings both as transformers 5 names them and as transformers 4 does.
+
+    transformers 4 would silently use its defaults instead of `rope_parameters`.
+    """
+    result = {key: value for key, value in config.items() if key not in _DROPPED}
+    rope = result.get("rope_parameters")
+    if not isinstance(rope, dict):
+        return result
+    kind = str(result.get("model_type"))
+    full, sliding = rope.get("full_attention", rope), rope.get("sliding_attention")
+    for settings, name in zip((full, sliding), _ROPE_BASES.get(kind, ("rope_theta",)), strict=False):
+        if isinstance(settings, dict) and "rope_theta" in settings:
+            result[name] = settings["rope_theta"]
+    if isinstance(full, dict):
+        if "partial_rotary_factor" in full:
+            result["partial_rotary_factor"] = full["partial_rotary_factor"]
+        if full.get("rope_type", "default") != "default":
+            separate = ("rope_theta", "partial_rotary_factor")
+            result["rope_scaling"] = {key: value for key, value in full.items() if key not in separate}
+    if kind == "modernbert" and (every := _full_attention_every(result.get("layer_types"))):
+        result["global_attn_every_n_layers"] = every
+    return result
+
+
+def _full_attention_every(kinds: object) -> int | None:
+    """n where exactly the layers 0, n, 2n, ... have full attention; None where the layers follow no such rule."""
+    if not isinstance(kinds, list):
+        return None
+    full = [kind == "full_attention" for kind in kinds]
+    return next((n for n in range(1, len(full) + 1) if full == [i % n == 0 for i in range(len(full))]), None)
 
 
 def write_weights(folder: Path, state: Mapping[str, Tensor], dtype: torch.dtype) -> None:

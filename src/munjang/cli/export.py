@@ -30,7 +30,7 @@ examples:
   munjang export runs/sts/model -o small --format munjang    int8 weights, a quarter of the size, for munjang alone
 
 formats:
-  sentence-transformers  float32, float16   what sentence-transformers 2.3 to 6 and munjang load
+  sentence-transformers  float32, float16   what sentence-transformers 3 to 6 and munjang load
   onnx                   float32, float16, int8
                          the same folder with onnx/model.onnx. It takes input_ids, attention_mask (and token_type_ids
                          where the tokenizer makes them), int64 [batch, length], and gives of a bi-encoder

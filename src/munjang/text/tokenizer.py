@@ -40,6 +40,11 @@ WITHOUT_SEGMENTS = (
     "RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "DistilBertTokenizer", "MPNetTokenizer",
     "TokenizersBackend",
 )  # fmt: skip
+# Not copied from tokenizer_config.json: what tokenizer.json says itself, names of code, traces of how it was loaded.
+_NOT_SAVED = (
+    "add_bos_token", "add_eos_token", "auto_map", "backend", "files_loaded", "is_local", "local_files_only",
+    "name_or_path", "processor_class", "special_tokens_map_file", "tokenizer_class", "tokenizer_file",
+)  # fmt: skip
 PROBES = ("a", "word by word", "한국어 문장을 토큰으로 나눈다.", "A B C, 1-2 3")
 
 
@@ -254,20 +259,20 @@ class Tokenizer:
     def save(self, folder: Path, *, segments: bool | None = None, compact: bool = False) -> None:
         """Write tokenizer.json and the two JSON files about it, and the vocabulary files that it came with.
 
-        segments: tell transformers whether to hand a pair's segment ids to the model; its own default has changed
-        between releases. None leaves that open. compact: tokenizer.json on one line, and no vocabulary files, which
-        nobody reads who reads tokenizer.json.
+        segments: whether transformers passes segment ids to the model, whose default differs between releases and
+        classes (default: as the tokenizer was loaded). compact: tokenizer.json on one line, and no vocabulary files,
+        which nobody reads who reads tokenizer.json.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / "tokenizer.json"), pretty=not compact)
         special = self.special_tokens()
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, **self._config}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, **_portable(self._config, self.backend)}
         config["model_max_length"] = self._max_length
         if self._keep_end:
             config["truncation_side"] = "left"
-        if segments is not None:
-            config["model_input_names"] = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
+        segments = not self.ignores_segments if segments is None else segments
+        config["model_input_names"] = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
         _write_json(folder / "tokenizer_config.json", config)
         _write_json(folder / "special_tokens_map.json", special)
         for name in () if compact else VOCABULARY_FILES:
@@ -336,6 +341,26 @@ def _ignores_segments(config: Mapping[str, Any]) -> bool:
     if isinstance(names, list):
         return "token_type_ids" not in names
     return str(config.get("tokenizer_class", "")).removesuffix("Fast") in WITHOUT_SEGMENTS
+
+
+def _portable(config: Mapping[str, Any], backend: tokenizers.Tokenizer) -> dict[str, Any]:
+    """The settings with which transformers 4 and 5 both load tokenizer.json exactly as it is.
+
+    Only the generic class does so: transformers 5 rebuilds the tokenizer for most of the others, and has names
+    (TokenizersBackend) that transformers 4 does not know.
+    """
+    result = {key: value for key, value in config.items() if key not in _NOT_SAVED}
+    extra = result.get("extra_special_tokens")
+    if isinstance(extra, list):  # transformers 4 expects a dict here, and a list under its own name
+        del result["extra_special_tokens"]
+        result["additional_special_tokens"] = [*(result.get("additional_special_tokens") or []), *extra]
+    # transformers 4 sets the pre-tokenizer to this value, by default to False.
+    splitting = describe(backend.pre_tokenizer)
+    if splitting is not None and "add_prefix_space" in splitting:
+        result["add_prefix_space"] = splitting["add_prefix_space"]
+    else:
+        result.pop("add_prefix_space", None)
+    return result
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
