@@ -42,8 +42,8 @@ _SIZES = {"1000": "20", "32000": "200", "256,128,64": "16,8", "192": "16", "384"
 # What runs elsewhere: servers of others have tests of their own (`server`), GPUs and hours are not here.
 _ELSEWHERE = (
     (r"postgresql:|milvus:|--engine ray", "a server or cluster"),
-    (r"^munjang reproduce", "hours; tests/recipes runs each of them with tiny models"),
-    (r"^(torchrun|accelerate)|-m munjang train", "several processes; tests/training starts them"),
+    (r"^munjang reproduce", "hours"),
+    (r"^(torchrun|accelerate)|-m munjang train", "several processes"),
     (r"^make ", "makes an environment, and runs all tests"),
     (r"--device cuda|gpu\.json", "a GPU"),
     (r"--parallel parallel", "the folder of translations that our models learned from"),
