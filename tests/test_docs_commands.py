@@ -37,11 +37,13 @@ _LIMITS = {
     "augment": "--max-steps 2 --cross-max-steps 2",
     "distill": "--max-steps 2 --no-before --mlm-epochs 0",
 }
+# Sizes that the tiny model and sets do not have.
+_SIZES = {"1000": "20", "32000": "200", "256,128,64": "16,8", "192": "16", "384": "32", "128": "16", "3": "1"}
 # What runs elsewhere: servers of others have tests of their own (`server`), GPUs and hours are not here.
 _ELSEWHERE = (
     (r"postgresql:|milvus:|--engine ray", "a server or cluster"),
-    (r"^munjang reproduce", "hours; tests/recipes runs each of them with tiny models"),
-    (r"^(torchrun|accelerate)|-m munjang train", "several processes; tests/training starts them"),
+    (r"^munjang reproduce", "hours"),
+    (r"^(torchrun|accelerate)|-m munjang train", "several processes"),
     (r"^(make|pip) ", "makes an environment, and runs all tests"),
     (r"--device cuda|gpu\.json", "a GPU"),
     (r"--parallel parallel", "the folder of translations that our models learned from"),
@@ -138,8 +140,10 @@ def _make_files(folder: Path) -> None:
         scored = [[a, b, n % 6 / 5] for n, (a, b) in enumerate(rows)]
         _table(folder / f"{name}.tsv", ["sentence1", "sentence2", "score"], scored)
     _table(folder / "questions.csv", ["a", "b", "label"], [[a, b, n % 2] for n, (a, b) in enumerate(pairs[:24])])
-    for name in ("pairs", "questions", "en-ko", "talks"):
+    for name in ("pairs", "questions", "en-ko"):
         _table(folder / f"{name}.tsv", ["anchor", "positive"], [[a, b] for a, b in pairs[:24]])
+    talks = [[a, b, ("news", "talks")[n % 2]] for n, (a, b) in enumerate(pairs[:24])]
+    _table(folder / "talks.tsv", ["en", "ko", "source"], talks)
     triplets = [{"anchor": texts[n], "positive": texts[n + 1], "negative": texts[n + 40]} for n in range(24)]
     _lines(folder / "triplets.jsonl", triplets)  # type: ignore[arg-type]
     _table(folder / "triplets.tsv", ["anchor", "positive", "negative"], [list(row.values()) for row in triplets])
@@ -161,6 +165,8 @@ def _make_sets(folder: Path) -> None:
         _table(folder / f"korsts/sts-{split}.tsv", header, korsts)
         stsb = [[a, b, f"{n % 6}.0"] for n, (a, b) in enumerate(rows)]
         _write(folder / f"stsb-en/stsb-en-{split}.csv", "".join(",".join(map(str, row)) + "\n" for row in stsb))
+    for place, language in enumerate(("eng", "kor")):
+        _write(folder / f"tatoeba-en-ko/test.{language}", "\n".join(pair[place] for pair in pairs[:20]) + "\n")
     labels = ("entailment", "neutral", "contradiction")
     for split, rows in (("train", pairs[:30]), ("dev", pairs[30:50])):
         klue = [[n, "s", f"{n % 6}.0", f"{n % 6}.0", int(n % 6 >= 3), a, b] for n, (a, b) in enumerate(rows)]
@@ -256,8 +262,11 @@ def _run(command: str) -> None:
         plain = plain.partition(" | ")[2]
     words = shlex.split(plain)
     assert words[0] == "munjang", command
-    words = [{"1000": "20"}.get(word, word) if words[1] == "augment" else word for word in words]  # rows of tiny sets
-    words += shlex.split(_LIMITS.get(words[1], "")) if not {"--help", "--engine"} & set(words) else []
+    if words[1] in _LIMITS:
+        words = [_SIZES.get(word, word) for word in words]
+    if "--engine" not in words:
+        limits = _LIMITS.get(words[1], "")
+        words += shlex.split(limits.replace("--cross-max-steps 2", "") if "--cross-encoder" in words else limits)
     if "--measure" in words:
         words += ["--seconds", "0.05", "--measure-rows", "10000"]
     out, errors = io.BytesIO(), io.StringIO()
