@@ -37,7 +37,7 @@ def unusual(text: str) -> str | None:
     if len(content) <= 4 and content.casefold() in _MISSING:
         return repr(content)
     if len(content) >= 20 and _REPEATED.fullmatch(content):
-        return "one character or syllable repeated"
+        return "a few characters repeated"
     return None
 
 
@@ -65,7 +65,7 @@ class UnusualTexts:
             f"{count:,} {reason} ({self._first[reason] if count == 1 else 'first: ' + self._first[reason]})"
             for reason, count in self.counts.most_common()
         )
-        return f"{self.counts.total():,} of {self.texts:,} texts look empty or missing: {', '.join(named)}"
+        return f"{self.counts.total():,} of {self.texts:,} texts are empty, missing or repetitive: {', '.join(named)}"
 
 
 @dataclass(frozen=True)

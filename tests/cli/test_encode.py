@@ -78,8 +78,8 @@ def test_texts_that_look_empty_or_missing_are_counted_and_kept(
     assert main(["encode", str(path), "--column", "text", "-q"]) == 0
     shown = capsys.readouterr()
     assert [json.loads(line)["text"] for line in shown.out.splitlines()] == rows
-    assert shown.err.count("6 of 8 texts look empty or missing") == 1
-    for part in ("2 empty (first: text 2)", "1 'NaN' (text 3)", "1 only white space", "2 one character or syllable"):
+    assert shown.err.count("6 of 8 texts are empty, missing or repetitive") == 1
+    for part in ("2 empty (first: text 2)", "1 'NaN' (text 3)", "1 only white space", "2 a few characters repeated"):
         assert part in shown.err
 
 

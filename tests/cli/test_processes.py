@@ -63,7 +63,10 @@ def test_stdin_to_stdout_and_to_a_file_agree_with_the_library(
     assert np.allclose(vectors, expected, atol=1e-6)
     saved = run(["encode", "-", "--dtype", "float32", "-o", str(tmp_path / "a.npy"), "-q"], environment, content)
     assert (saved.returncode, saved.stdout) == (0, b"")
-    assert saved.stderr.decode() == "munjang: warning: stdin: 1 of 5 texts look empty or missing: 1 empty (text 2)\n"
+    assert (
+        saved.stderr.decode()
+        == "munjang: warning: stdin: 1 of 5 texts are empty, missing or repetitive: 1 empty (text 2)\n"
+    )
     assert np.allclose(np.load(tmp_path / "a.npy"), expected, atol=1e-6)
 
 

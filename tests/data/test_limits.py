@@ -89,7 +89,7 @@ def test_limited_parquet_files_are_read_as_unlimited_ones(tmp_path: Path, option
         options["column_encoding"] = {"text": "DELTA_BYTE_ARRAY"}
     table = pa.table(
         {
-            "text": [f"비가 온다 {number % 7}" * (number % 50 + 1) for number in range(5000)],
+            "text": [" ".join(f"비가 {day}일째 온다" for day in range(number % 50 + 1)) for number in range(5000)],
             "tags": [["x", "y"] if number % 3 else None for number in range(5000)],
             "n": [number if number % 2 else None for number in range(5000)],
             "ok": [bool(number % 2) for number in range(5000)],

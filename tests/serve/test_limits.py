@@ -106,7 +106,7 @@ def test_what_python_would_read_is_refused(body: str) -> None:
         ("C:\\Users\\x\\문서.txt", "문서.txt"),
         ("a\x00b.txt", "a_b.txt"),
         ("/abs/dir/x.jsonl", "x.jsonl"),
-        ("..hidden.txt", "hidden.txt"),
+        ("..hidden.txt", "_..hidden.txt"),
     ],
 )
 def test_names_of_files_are_made_plain(given: str, name: str) -> None:
