@@ -26,7 +26,7 @@ from munjang.recipes.reproduce.augmentation import LABELLED, AugmentSetup, augme
 from recipes.augmenting.small import BI, CROSS, lively, silver_rows
 from recipes.material import scored
 
-pytestmark = pytest.mark.filterwarnings("ignore::munjang.errors.LeakageWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::munjang.errors.LeakageWarning")]
 QUICK: dict[str, Any] = {"bi_changes": BI, "cross_changes": CROSS, "device": "cpu"}
 SETUP = AugmentSetup(
     seeds=(0, 5),

@@ -42,7 +42,7 @@ from recipes.bundled.whole_run import bi_plan, easy_negatives, other_model, skip
 PAIRS = [("비가 온다", "눈이 온다"), ("It rains", "It snows"), ("A cat sleeps", "고양이가 잔다"), ("A dog", "A wolf")]
 A, B = (list(side) for side in zip(*PAIRS, strict=True))
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ from recipes.bundled.whole_run import (
     with_more,
 )
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 STAGES = with_more(BILINGUAL, BILINGUAL_LABELLED, BILINGUAL_BEST)
 
 

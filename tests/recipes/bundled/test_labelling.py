@@ -43,7 +43,7 @@ from recipes.bundled.whole_run import (
     with_more,
 )
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 PAIRS = BI_STAGES.index("pairs") + 1
 STAGES = with_more(LARGER, LABELLED, BEST)
 AFTER = (

@@ -38,7 +38,7 @@ from recipes.bundled.results import results_file
 from recipes.bundled.whole_data import PLANTED, data_folder, planted, put
 from recipes.bundled.whole_run import BI_STAGES, Second, bi_plan, make, skipped
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 SILVER = ("labeller-1-silver", "labeller-1-sts", "labeller-2-silver", "labeller-2-sts")
 LAST = ("final", "final-2", "mean", "merged", "finish")
 LATE = ("multi", "pairs", *SILVER, "labels", *LAST)

@@ -27,7 +27,7 @@ from munjang.training.run import data_hash
 from recipes.bundled.agreed_run import Run, plan
 from recipes.bundled.whole_run import easy_negatives
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 
 @pytest.fixture(autouse=True)

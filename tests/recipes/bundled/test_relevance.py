@@ -46,7 +46,7 @@ from recipes.bundled.whole_run import (
 )
 from recipes.material import sentences
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 HANGUL = re.compile(r"[가-힣]")
 
 

@@ -47,7 +47,7 @@ from recipes.bundled.whole_run import (
 )
 from recipes.material import sentences
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 
 @pytest.fixture(autouse=True)
