@@ -320,10 +320,10 @@ def test_a_key_is_asked_for_and_kept_in_the_tab(page: Page, service: FakeService
     service.key = "secret-key"
     page.reload()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("API key").fill("wrong")
+    dialog.get_by_label("API key", exact=True).fill("wrong")
     dialog.get_by_role("button", name="Use it").click()
     expect(dialog.get_by_text("Invalid API key")).to_be_visible()
-    dialog.get_by_label("API key").fill("secret-key")
+    dialog.get_by_label("API key", exact=True).fill("secret-key")
     dialog.get_by_role("button", name="Use it").click()
     expect(page.locator(".example")).to_have_count(3)
     page.reload()

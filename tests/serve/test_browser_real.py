@@ -53,7 +53,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 
 
 def give(page: Page, key: str) -> None:
-    page.get_by_label("API key").fill(key)
+    page.get_by_label("API key", exact=True).fill(key)
     page.get_by_role("button", name="Use it").click()
 
 
@@ -67,7 +67,7 @@ def test_search_rerank_filter_and_more_like(page: Page) -> None:
     ask(page, "장마철 우산")
     expect(page.locator(".hit")).to_have_count(10)
     expect(page.locator(".hit mark")).to_have_count(10)
-    expect(page.locator(".hit").first.locator(".stage-name")).to_have_text(["meaning", "rerank"])
+    expect(page.locator(".hit").first.locator(".stage-name")).to_have_text(["semantic", "rerank"])
     expect(page.locator(".time-part.t-rerank")).to_be_visible()
     page.get_by_role("switch", name="Rerank").click()
     expect(page.locator(".s-rerank")).to_have_count(0)
@@ -110,7 +110,7 @@ def test_map_clusters_and_comparison(page: Page) -> None:
 @pytest.mark.browser
 def test_a_reader_is_told_and_a_writer_adds(page: Page) -> None:
     page.get_by_role("link", name="Add documents").click()
-    expect(page.get_by_text("This key may only read").first).to_be_visible()
+    expect(page.get_by_text("Read-only API key").first).to_be_visible()
     file = {
         "name": "zoo.csv",
         "mimeType": "text/csv",
