@@ -138,8 +138,10 @@ def test_a_dead_network_is_told_at_once(
     """Even a name server that never answers; huggingface_hub alone retries for 24 s for each id."""
     online(monkeypatch, f"http://{door.__name__}.invalid")
     given_up = threading.Event()
+    asked: list[object] = []
 
-    def look_up(*_: object, **__: object) -> None:
+    def look_up(*given: object, **__: object) -> None:
+        asked.append(given)
         given_up.wait(60)
         raise socket.gaierror
 
@@ -150,6 +152,7 @@ def test_a_dead_network_is_told_at_once(
             door(name)
     assert time.monotonic() - start < 10
     assert resolve("org/tiny").is_dir(), "the cache does without the network"
+    assert len(asked) == 1, "a failure is remembered"
     given_up.set()
 
 

@@ -13,6 +13,7 @@ import pytest
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError, ModelError
+from munjang.index.adding import AddReport
 from munjang.index.index import Index
 from munjang.index.options import IndexOptions
 from munjang.types import Threshold
@@ -128,6 +129,21 @@ def test_a_broken_document_many_windows_on(index: Index, monkeypatch: pytest.Mon
     with pytest.raises(InputError, match="the id '2' came twice, as document 2 and as document 10"):
         index.add([{"id": number % 8 if number == 10 else number, "text": "비"} for number in range(12)])
     assert index.count == 0
+
+
+def test_of_lists_added_together_one_that_fails_late_leaves_nothing(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("munjang.index.documents.WINDOW_DOCUMENTS", 3)
+    index.add([{"id": "there", "text": "비"}])
+    late = [{"id": "there", "text": "새 글"}, *({"id": f"late-{number}", "text": "비"} for number in range(5))]
+    first, failed, last = index.add_together(
+        [[{"id": "a", "text": "하나"}], [*late, {"id": "broken", "text": None}], [{"id": "b", "text": "둘"}]]
+    )
+    assert isinstance(failed, InputError)
+    assert [one.added for one in (first, last) if isinstance(one, AddReport)] == [1, 1]
+    assert {one.id: one.text for one in index.documents()} == {"there": "비", "a": "하나", "b": "둘"}
+    assert "late-0" not in index.search("비", k=9).ids
 
 
 @pytest.mark.parametrize("given", ["one text", {"text": "a"}, b"bytes", 5])
