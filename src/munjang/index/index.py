@@ -23,8 +23,8 @@ import numpy as np
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
-from munjang.durable import sync_folder
 from munjang.errors import DataError, InputError, ModelError
+from munjang.files import sync_folder
 from munjang.index import searching, transfer, verifying
 from munjang.index.adding import Adder, AddReport, Encode, Tools
 from munjang.index.codes import Codec

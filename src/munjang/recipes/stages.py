@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import OutputLock, disk_errors, sync_folder, write_whole
 from munjang.errors import DataError, InputError
+from munjang.files import OutputLock, atomic_write, disk_errors, sync_folder
 from munjang.inputs import Progress
 from munjang.recipes.telling import say
 
@@ -235,4 +235,4 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
     text = json.dumps(content, ensure_ascii=False, indent=2, default=str)
-    write_whole(path, (text + "\n").encode("utf-8", "replace"))
+    atomic_write(path, (text + "\n").encode("utf-8", "replace"))

@@ -23,8 +23,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from munjang.durable import OutputLock, disk_errors, write_all, write_whole
 from munjang.errors import DataError, InputError, ModelError
+from munjang.files import OutputLock, atomic_write, disk_errors, write_all
 from munjang.inputs import Progress, progress_teller
 
 Array = np.ndarray[Any, Any]
@@ -191,7 +191,7 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _write_about(folder: Path, content: Mapping[str, object]) -> None:
-    write_whole(folder / "about.json", (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+    atomic_write(folder / "about.json", (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
 
 
 def _write_at(path: Path, offset: int, data: Array) -> None:

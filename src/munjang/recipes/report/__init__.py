@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts, read_facts, stage_folders
 from munjang.recipes.report.page import Section, link, page, paragraph, table
@@ -31,7 +31,7 @@ def write_report(folder: str | Path) -> Path:
     path = Path(folder) / "report.html"
     text = report_html(read_facts(Path(folder)))
     with disk_errors(path, safe=_SAFE):
-        write_whole(path, text.encode("utf-8", "replace"))
+        atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 
@@ -42,7 +42,7 @@ def write_overview(folder: str | Path) -> Path:
         raise DataError(f"{folder} holds no finished stage of a chain (1-nli, 2-sts...)")
     path = Path(folder) / "index.html"
     with disk_errors(path, safe=_SAFE):
-        write_whole(path, _overview(Path(folder), stages).encode("utf-8", "replace"))
+        atomic_write(path, _overview(Path(folder), stages).encode("utf-8", "replace"))
     return path
 
 
