@@ -18,9 +18,14 @@ from munjang.files import OutputLock, atomic_path, atomic_write, disk_errors, re
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "data.bin"
     atomic_write(path, b"old")
-    with pytest.raises(ValueError, match="stop"), atomic_path(path) as temporary:
-        temporary.write_bytes(b"half")
-        raise ValueError("stop")
+
+    def fail() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(b"half")
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        fail()
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["data.bin"]
     atomic_write(path, memoryview(b"new"))

@@ -41,7 +41,7 @@ from munjang.evaluation.results import identity_of
 from munjang.evaluation.scores import Model, cross_encoder
 from munjang.evaluation.suites import capped, fewer_queries
 from munjang.files import OutputLock, disk_errors
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.record import model_facts, versions
 from research.running import machine
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from munjang.demo import corpus
 from munjang.errors import InputError, MunjangError
 from munjang.files import disk_errors, sync_folder, user_cache
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder

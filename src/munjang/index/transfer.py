@@ -26,7 +26,7 @@ from munjang.index.codes import Codec
 from munjang.index.documents import incoming
 from munjang.index.state import State, metadata_of
 from munjang.index.store import Store, commit, next_generation
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.vector_files.parquet import import_pyarrow
 
 _KEY = b"munjang.index"
@@ -68,7 +68,7 @@ def write(
     with disk_errors(path, safe="nothing was written"), atomic_path(path.absolute()) as temporary:
         count = content.count
         facts = {"format": _FORMAT, "documents": count, **header}
-        with progress_teller(progress, 2 * count) as done:
+        with track(progress, 2 * count) as done:
             written = _write(arrow, temporary, _schema(arrow, content.dimension, facts), content, done)
             read = _digest(arrow, temporary, done)
         if written != read:

@@ -28,7 +28,7 @@ from typing import Any
 
 from munjang.errors import DataError, InputError
 from munjang.files import OutputLock, atomic_write, disk_errors, sync_folder
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.telling import say
 
 _RUN, _BEGUN, _DONE = "run.json", "begun.json", "stage.json"

@@ -17,7 +17,8 @@ import numpy as np
 
 from munjang.errors import DataError, InputError
 from munjang.files import atomic_write, disk_errors
-from munjang.inputs import Progress, as_rows
+from munjang.inputs import as_rows
+from munjang.progress import Progress
 from munjang.tasks.class_tfidf import class_words
 from munjang.tasks.cluster import ClusterOptions, cluster
 from munjang.tasks.projection import Method, check_vectors, choose_method, project

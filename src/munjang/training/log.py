@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from munjang.files import atomic_write, disk_errors
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 
 class RunLog:

@@ -34,7 +34,7 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.errors import TrainingError
 from munjang.evaluation import Evaluator, Scores
 from munjang.files import OutputLock, atomic_write, disk_errors
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.training import batching
 from munjang.training.checkpointing import last_checkpoint, last_finished, write_checkpoint, write_finished
 from munjang.training.graphs import StepGraphs

@@ -9,8 +9,9 @@ from typing import Any
 
 from munjang.errors import DataError
 from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report.page import Section, Tile, folded, heading, link, page, paragraph, table, tiles
-from munjang.recipes.report.sections import duration, hundred
+from munjang.recipes.report.sections import hundred
 from munjang.recipes.report.svg import Bars, histogram_chart
 
 _TITLES = {

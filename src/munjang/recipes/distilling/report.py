@@ -12,10 +12,11 @@ from typing import Any
 
 from munjang.errors import DataError
 from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts
 from munjang.recipes.report.page import Section, Tile, folded, heading, page, paragraph, table, tiles
-from munjang.recipes.report.sections import duration, hundred, metric
+from munjang.recipes.report.sections import hundred, metric
 from munjang.training.log import read_log
 
 _SHOWN = 3  # sets that get a tile

@@ -18,7 +18,7 @@ import numpy as np
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.files import atomic_path, disk_errors, write_all
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Made
@@ -122,7 +122,7 @@ def _score(
     size = path.stat().st_size if path.is_file() else 0
     done = len(pairs) if size == 4 * len(pairs) else size // (4 * PAIRS) * PAIRS
     truncated = _cut(pairs[:done], model)
-    with open(path, "ab", buffering=0) as file, progress_teller(progress, len(pairs)) as tell:
+    with open(path, "ab", buffering=0) as file, track(progress, len(pairs)) as tell:
         file.truncate(4 * done)
         tell(done)
         for first in range(done, len(pairs), PAIRS):

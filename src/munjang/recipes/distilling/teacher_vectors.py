@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from munjang.errors import DataError, InputError, ModelError
 from munjang.files import OutputLock, atomic_write, disk_errors, write_all
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 
 Array = np.ndarray[Any, Any]
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ class TeacherVectors:
             self._read_keys()  # another process may have been at work until now
             missing = self._missing(missing)
             rows = len(self)
-            with progress_teller(progress, len(missing)) as done:
+            with track(progress, len(missing)) as done:
                 for block in blocks_of(missing, BLOCK):
                     rows = self._append(rows, block, encode(block))
                     done(len(block))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from munjang.errors import DataError
 from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts, read_facts, stage_folders
 from munjang.recipes.report.page import Section, link, page, paragraph, table
@@ -70,7 +71,7 @@ def _stage_rows(facts: Facts) -> Sequence[tuple[str, ...]]:
     """A row for every score of a stage: of its test sets, or else of its development sets."""
     tested = bool(facts.record["test"])
     part = "test" if tested else "dev"
-    took = f"{facts.result['steps']:,}", sections.duration(facts.result["seconds"])
+    took = f"{facts.result['steps']:,}", duration(facts.result["seconds"])
     found = [
         (
             facts.folder.name,
