@@ -10,7 +10,7 @@ from torch import Tensor
 
 from munjang.checkpoint.parts import ModelBody
 from munjang.checkpoint.thresholds import described
-from munjang.nn.classifier import ClassifierHead
+from munjang.nn.heads import ClassifierHead
 from munjang.text.pairs import encode_pairs, pair_frame
 from munjang.text.tokenizer import Tokenizer, Tokens
 from munjang.types import Threshold
@@ -74,7 +74,7 @@ class CrossParts:
 def describe_head(head: ClassifierHead) -> str:
     """A head in words: 'first token, linear, gelu, linear to 3'."""
     shape = head.shape
-    steps = ["first token" if shape.pooling == "cls" else "mean of tokens"]
+    steps = [{"cls": "first token", "mean": "mean of tokens"}[shape.pooling]]
     steps += ["linear", shape.activation] if shape.dense else []
     steps += ["norm"] if shape.norm_eps is not None else []
     return ", ".join([*steps, f"linear to {head.labels}"])
