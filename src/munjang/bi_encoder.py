@@ -30,8 +30,8 @@ from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
 from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows, unusual
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
-from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Batch, Tokens
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import DTypeName, EncodeReport, PoolingMode, SavedName, Similarity, Threshold
 from munjang.vector_files import open_writer
 

@@ -33,7 +33,8 @@ from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarnin
 from munjang.inputs import Progress, as_pairs, progress_teller, split_pairs
 from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid, softmax
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Tokens
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import DTypeName, EncodeReport, SavedName, Threshold
 
 Array = np.ndarray[Any, Any]

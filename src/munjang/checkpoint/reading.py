@@ -31,8 +31,7 @@ from munjang.nn.encoder import Encoder
 from munjang.nn.families import Family, Names, check_names, family_of, from_theirs
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling
-from munjang.text.convert import VOCABULARY_FILES
-from munjang.text.tokenizer import Tokenizer
+from munjang.text.tokenizer import VOCABULARY_FILES, Tokenizer
 from munjang.types import PoolingMode
 
 Modes = PoolingMode | Sequence[PoolingMode]

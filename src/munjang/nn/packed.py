@@ -1,6 +1,6 @@
 """`Packed`: a batch as the encoder sees it, one flat run of tokens plus where each sequence begins.
 
-Enters: token ids and lengths from `munjang.text.batches`, as numpy. Leaves: tensors on the device, checked against the
+Enters: token ids and lengths from `munjang.text.packing`, as numpy. Leaves: tensors on the device, checked against the
 model's tables *before* the device sees them: an id, a position or a segment out of range is a readable error here and
 an opaque CUBLAS failure there.
 """
