@@ -92,7 +92,7 @@ def corrected_tokenizer() -> Tokenizer:
         plan = StudentPlan(vocabulary=VocabularyPlan(400, min_count=1))
         backend = make_student(parts_of("bert"), plan, texts=[*TEXTS, " ".join(PARTS)]).parts.tokenizer.backend
         assert isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        _MADE.append(Tokenizer.from_backend(backend, max_length=64))
+        _MADE.append(Tokenizer(backend, max_length=64))
         assert _MADE[0].words is not None
     return _MADE[0]
 

@@ -203,7 +203,7 @@ def test_pickled(any_tokenizer: Tokenizer) -> None:
 def test_off_for_added_tokens_with_spaces(local_backends: Backends) -> None:
     backend = local_backends["wordpiece-lower"]()
     backend.add_tokens([AddedToken("quick brown", normalized=False)])
-    tokenizer = Tokenizer.from_backend(backend, max_length=32)
+    tokenizer = Tokenizer(backend, max_length=32)
     assert tokenizer.words is None
     batch = ["the quick brown fox"]
     assert tokenizer.encode(batch).ids.tolist() == backend.encode(batch[0]).ids

@@ -96,7 +96,7 @@ def test_special_tokens_that_do_not_stand_around_the_text(local_backends: Backen
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP] $A [SEP]", pair=None, special_tokens=ids
     )
-    tokenizer = Tokenizer.from_backend(backend, max_length=12)
+    tokenizer = Tokenizer(backend, max_length=12)
     assert (tokenizer.prefix, tokenizer.suffix) == ((), ())
     expected = [backend.encode(text).ids for text in TEXTS]
     tokens = tokenizer.encode(TEXTS)
@@ -109,7 +109,7 @@ def test_special_tokens_that_do_not_stand_around_the_text(local_backends: Backen
 def test_no_special_tokens(local_backends: Backends) -> None:
     backend = local_backends["byte-level"]()
     backend.post_processor = None
-    tokenizer = Tokenizer.from_backend(backend, max_length=9)
+    tokenizer = Tokenizer(backend, max_length=9)
     assert (tokenizer.prefix, tokenizer.suffix) == ((), ())
     assert rows(tokenizer.encode(TEXTS)) == [backend.encode(text).ids[:9] for text in TEXTS]
 
@@ -118,7 +118,7 @@ def test_a_backend_that_pads_is_left_as_it_was(local_backends: Backends) -> None
     backend = local_backends["wordpiece-lower"]()
     backend.enable_padding(length=50)
     backend.enable_truncation(5)
-    tokenizer = Tokenizer.from_backend(backend, max_length=30)
+    tokenizer = Tokenizer(backend, max_length=30)
     assert tokenizer.encode(["a b c d e f g h"]).lengths.tolist() == [10]
     assert backend.padding is not None
     assert backend.truncation is not None
@@ -131,14 +131,15 @@ def test_lone_surrogates_are_named(any_tokenizer: Tokenizer, texts: list[str]) -
     assert any_tokenizer.encode(["fine"]).truncated == 0
 
 
-def test_lower_case_first(local_backends: Backends) -> None:
+def test_lower_case_first(local_backends: Backends, tmp_path: Path) -> None:
     cased = local_backends["wordpiece-cased"]()
-    tokenizer = Tokenizer.from_backend(cased, max_length=64, lower_case=True)
+    plain = Tokenizer(cased, max_length=64)
+    plain.save(tmp_path)
+    tokenizer = Tokenizer.from_folder(tmp_path, lower_case=True)
     assert tokenizer.words is not None
     texts = ["The QUICK Brown", "ΣΑΣ [SEP] SENTENCE", "한국어 E-MAIL"]
     lowered = [text.lower().replace("[sep]", "[SEP]").replace("ς", "σ") for text in texts]
     assert rows(tokenizer.encode(texts)) == [cased.encode(text).ids for text in lowered]
-    plain = Tokenizer.from_backend(cased, max_length=64)
     assert rows(plain.encode(texts)) != rows(tokenizer.encode(texts))
 
 
@@ -230,7 +231,7 @@ def test_truncation_by_the_backend_follows_max_length(local_backends: Backends) 
     backend = local_backends["wordpiece-lower"]()
     ids = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP] $A", pair=None, special_tokens=ids)
-    tokenizer = Tokenizer.from_backend(backend, max_length=12)
+    tokenizer = Tokenizer(backend, max_length=12)
     for length in (12, 9, 12, 5):
         tokenizer.max_length = length
         assert rows(tokenizer.encode(TEXTS)) == [truncating(tokenizer).encode(text).ids for text in TEXTS]

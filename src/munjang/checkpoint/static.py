@@ -44,7 +44,7 @@ def without_special_tokens(backend: tokenizers.Tokenizer, max_length: int | None
     backend.no_padding()
     backend.post_processor = None
     limit = int(cut["max_length"]) if cut is not None else ENDLESS
-    return Tokenizer.from_backend(backend, max_length=max_length or limit)
+    return Tokenizer(backend, max_length=max_length or limit)
 
 
 def _tokenizer(folder: Path, max_length: int | None) -> Tokenizer:

@@ -61,7 +61,8 @@ def chunks(text: str, tokenizer: Tokenizer, *, size: int = 128, stride: int = 64
 
     Example:
         >>> model = munjang.load()
-        >>> [chunk.text for chunk in munjang.chunks(long_text, model.tokenizer, size=128, stride=64)]
+        >>> [chunk.start for chunk in munjang.chunks("오늘은 비가 온다. " * 40, model.tokenizer, size=64, stride=32)]
+        [0, 88, 176, 264, 352]
     """
     return [chunk for _, chunk in chunk_all([text], tokenizer, size=size, stride=stride)]
 

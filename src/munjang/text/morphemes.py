@@ -101,7 +101,7 @@ class Analyser:
         """The terms of each text in reading order, repeated as in the text; a compound follows its parts.
 
         Raises:
-            InputError: if `texts` is a single text or contains something else than texts.
+            InputError: if `texts` is a single text or contains anything but texts.
         """
         normalized = [unicodedata.normalize("NFKC", text) for text in _checked(texts)]
         korean = [self.uses_kiwi and _HANGUL.search(text) is not None for text in normalized]

@@ -147,7 +147,7 @@ class Tokenizer:
     """A `tokenizers` backend with exact truncation and a fast path for words. Safe to use from several threads.
 
     Args:
-        backend: a tokenizer with truncation and padding switched off.
+        backend: of the `tokenizers` library. One with truncation or padding is copied, not changed.
         max_length: most tokens of a text, special tokens included.
         pad_id: id of the padding token.
         keep_end: whether truncation drops the beginning of a text (truncation_side "left").
@@ -171,6 +171,10 @@ class Tokenizer:
         config: Mapping[str, Any] | None = None,
         source: Path | None = None,
     ) -> None:
+        if backend.truncation is not None or backend.padding is not None:
+            backend = copy.deepcopy(backend)
+            backend.no_truncation()
+            backend.no_padding()
         self.backend = backend
         self.pad_id = pad_id
         self.keep_end = keep_end
@@ -218,25 +222,17 @@ class Tokenizer:
         names = (token_text(config.get("pad_token")), "[PAD]", "<pad>")
         pad_ids = [backend.token_to_id(name) for name in names if name is not None]
         pad_ids += [None if padding is None else int(padding["pad_id"]), 0]
+        if lower_case and not any(step["type"] == "Lowercase" for step in steps(backend.normalizer)):
+            lower, present = normalizers.Lowercase(), backend.normalizer
+            backend.normalizer = lower if present is None else normalizers.Sequence([lower, present])
         return cls(
-            _lower_casing(backend) if lower_case else backend,
+            backend,
             max_length=max_length,
             pad_id=next(pad_id for pad_id in pad_ids if pad_id is not None),
             keep_end=config.get("truncation_side") == "left",
             config=config,
             source=folder,
         )
-
-    @classmethod
-    def from_backend(
-        cls, backend: tokenizers.Tokenizer, *, max_length: int, pad_id: int = 0, lower_case: bool = False
-    ) -> Tokenizer:
-        """Wrap a backend; one with truncation or padding is copied, so that the caller's stays as it was."""
-        if backend.truncation is not None or backend.padding is not None or lower_case:
-            backend = copy.deepcopy(backend)
-            backend.no_truncation()
-            backend.no_padding()
-        return cls(_lower_casing(backend) if lower_case else backend, max_length=max_length, pad_id=pad_id)
 
     @property
     def max_length(self) -> int:
@@ -552,14 +548,6 @@ def _apply_config(backend: tokenizers.Tokenizer, config: Mapping[str, Any], path
             setattr(component, field, config[key])
         except TypeError as error:
             raise ModelError(f"tokenizer_config.json beside {path}: {key!r} is {config[key]!r:.80}: {error}") from error
-
-
-def _lower_casing(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Lower-case before everything else, as sentence-transformers does for do_lower_case, unless it does so already."""
-    if not any(step["type"] == "Lowercase" for step in steps(backend.normalizer)):
-        first = normalizers.Lowercase()
-        backend.normalizer = first if backend.normalizer is None else normalizers.Sequence([first, backend.normalizer])
-    return backend
 
 
 def _ignores_segments(config: Mapping[str, Any]) -> bool:
