@@ -32,8 +32,8 @@ from munjang.inputs import Rows, as_rows, split_rows, unusual
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.nn.pooling import PoolingMode
 from munjang.progress import Progress, track
-from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Batch, Tokens
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import DTypeName, EncodeReport, SavedName, Similarity, Threshold
 from munjang.vector_files import open_writer
 

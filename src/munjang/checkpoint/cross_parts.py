@@ -11,8 +11,9 @@ from torch import Tensor
 from munjang.checkpoint.parts import ModelBody
 from munjang.checkpoint.thresholds import described
 from munjang.nn.heads import ClassifierHead
-from munjang.text.pairs import encode_pairs, pair_frame
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Tokens
+from munjang.text.pairs import encode_pairs
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import Threshold
 
 HeadName = Literal["sbert", "standard"]
@@ -41,14 +42,14 @@ class CrossParts:
     @property
     def uses_segments(self) -> bool:
         """Whether the body is told which text of a pair a token is of."""
-        frame = pair_frame(self.tokenizer)
+        frame = self.tokenizer.pair_frame
         framed = frame is None or not frame.one_segment
         return framed and self.body.config.segments > 1 and not self.tokenizer.ignores_segments
 
     def describe(self) -> dict[str, object]:
         """What the model is, for people."""
         body, tokenizer = self.body, self.tokenizer
-        frame = pair_frame(tokenizer)
+        frame = tokenizer.pair_frame
         return {
             "kind": "cross-encoder",
             "source": self.source,
@@ -64,7 +65,7 @@ class CrossParts:
             "tokenizer": {
                 "model": type(tokenizer.backend.model).__name__,
                 "vocabulary": tokenizer.vocab_size,
-                "special tokens around a pair": None if frame is None else frame.specials,
+                "special tokens around a pair": None if frame is None else frame.size,
                 "segments": self.uses_segments,
             },
             "thresholds": described(self.thresholds),

@@ -31,8 +31,7 @@ from munjang.nn.encoder import Encoder
 from munjang.nn.families import Family, WeightNames, check_weights, family_of, import_weights
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling, PoolingMode
-from munjang.text.convert import VOCABULARY_FILES
-from munjang.text.tokenizer import Tokenizer
+from munjang.text.tokenizer import VOCABULARY_FILES, Tokenizer
 
 Modes = PoolingMode | Sequence[PoolingMode]
 Made = TypeVar("Made")
