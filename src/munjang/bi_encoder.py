@@ -33,7 +33,6 @@ from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.text.batches import Batch
 from munjang.text.tokenizer import Tokenizer, Tokens
 from munjang.types import DTypeName, EncodeReport, PoolingMode, SavedName, Similarity, Threshold
-from munjang.vector_files import open_writer
 
 Array = np.ndarray[Any, Any]
 
@@ -286,7 +285,7 @@ class BiEncoder(Copyable):
         report, skipped = self._report(), 0
         waiting: deque[Rows] = deque()
         with (
-            open_writer(path, dimension=job.dimension, fingerprint=self._setting(job), overwrite=overwrite) as writer,
+            vectors.open_writer(path, width=job.dimension, setting=self._setting(job), overwrite=overwrite) as writer,
             progress_teller(progress, total) as done,
         ):
 

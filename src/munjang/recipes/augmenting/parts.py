@@ -7,19 +7,17 @@ is written, then a record of the result, and the pieces go.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from munjang.durable import disk_errors, sync_folder, write_whole
+from munjang.durable import disk_errors, write_whole
 from munjang.errors import ResumeError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -92,25 +90,6 @@ class Parts:
             f"{self.folder}: what lies there was made with other {', '.join(names)} ({path.name}); remove the folder "
             "to begin again, or choose another"
         )
-
-
-@contextlib.contextmanager
-def new_array(path: Path, count: int, dtype: npt.DTypeLike) -> Iterator[Array]:
-    """A .npy file of `count` (at least 1) numbers, to be filled in pieces; it has its name only when it is whole."""
-    aside = path.with_name(path.name + ".tmp")
-    with disk_errors(path, safe=_SAFE):
-        try:
-            array = np.lib.format.open_memmap(aside, mode="w+", dtype=np.dtype(dtype), shape=(count,))
-            yield array
-            array.flush()
-            del array
-            with open(aside, "rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-            sync_folder(path.parent)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
 
 
 def _json(content: Mapping[str, object]) -> bytes:
