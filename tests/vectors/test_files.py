@@ -684,3 +684,22 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([[{}]]), allow_pickle=True)
     with pytest.raises(DataError, match=r"no \.npy file"):
         read_vectors(tmp_path / "objects.npy")
+
+
+@every_format
+def test_what_an_earlier_version_left_is_refused_until_overwritten(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"out{suffix}"
+    (tmp_path / f"{path.name}.partial").mkdir()
+    (tmp_path / f"{path.name}.partial" / "part-000000000000000.arrow").write_bytes(b"rows")
+    (tmp_path / f"{path.name}.progress.json").write_text('{"format": 1, "rows": 7}')
+    with pytest.raises(ResumeError, match=r"another version.*overwrite"):
+        drive(path, 5)
+    drive(path, 5, overwrite=True)
+    check_file(path, 5)
+    assert names(tmp_path) == [path.name]
+
+
+def test_a_full_disk_stops_a_file_that_is_filled_in_pieces(small_disk: Path) -> None:
+    with pytest.raises(DataError, match="disk is full"), create_npy(small_disk / "m.npy", (1 << 20,), np.float32):
+        raise AssertionError("there is no room")
+    assert names(small_disk) == []

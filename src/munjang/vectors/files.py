@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -150,7 +151,7 @@ class VectorWriter:
         row_hash = _hash_rows(self._hash, texts, columns)
         data = self._format.encode(self.rows, vectors, texts, columns)
         with self._disk_errors():
-            file = self._begun()
+            file = self._partial_file()
             start = self._record.bytes
             try:
                 file.seek(start)
@@ -207,26 +208,26 @@ class VectorWriter:
         self.close()
 
     def _load(self, new: _Record) -> _Record:
-        """Look at what an earlier run left; return the record to go on from, or a new one."""
+        """Look at what an earlier run left; return the record to go on from, or the new one."""
         earlier = None if new.replaces else _read_record(self._record_path, self.path)
-        if earlier is not None and earlier.finishing:
-            # The complete file is renamed last: once it is gone, it has its final name.
-            self._published = self._target.exists() and not self._complete.exists()
-        if earlier is not None and not self._published and not self._partial.exists():
-            earlier = None
-        if self._published and earlier is not None and not earlier.is_same_run(new):
-            self._published, earlier = False, None
-        if earlier is None:
+        # The complete file is renamed after this was recorded: where it is gone, it has its final name.
+        published = earlier is not None and earlier.finishing and self._target.exists() and not self._complete.exists()
+        if earlier is not None and published and earlier.is_same_run(new):
+            self._published = True
+            return earlier
+        if earlier is None or published or not self._partial.exists():
             self._discard()
-        if self._target.exists() and not self._published and not (earlier or new).replaces:
+            earlier = None
+        if self._target.exists() and not (earlier or new).replaces:
             raise _already_exists(self.path)
-        if earlier is None or self._published:
-            return earlier or new
+        if earlier is None:
+            return new
         earlier.check_same_run(new, self.path)
+        record = replace(earlier, finishing=False)
         if earlier.finishing:
-            self._save(replace(earlier, finishing=False))
-        self._resume(earlier)
-        return replace(earlier, finishing=False)
+            self._save(record)
+        self._resume(record)
+        return record
 
     def _resume(self, earlier: _Record) -> None:
         """Check the size of the durable data and cut off what a killed run wrote behind them."""
@@ -242,14 +243,14 @@ class VectorWriter:
         self._file = open(self._partial, "r+b", buffering=0)  # noqa: SIM115 (stays open while rows come)
         self._file.truncate(earlier.bytes)
 
-    def _begun(self) -> BinaryIO:
+    def _partial_file(self) -> BinaryIO:
         """Return the open partial file; create it before the first rows."""
         if self._file is None:
             self._file = open(self._partial, "w+b", buffering=0)  # noqa: SIM115 (stays open while rows come)
         return self._file
 
     def _publish(self) -> None:
-        file = self._begun()
+        file = self._partial_file()
         file.truncate(self._record.bytes)
         file.seek(0)
         write_all(file, self._format.header(self.rows))
@@ -272,6 +273,8 @@ class VectorWriter:
         self._record_path.unlink(missing_ok=True)
         _beside(self._record_path, ".tmp").unlink(missing_ok=True)
         sync_folder(self._target.parent)
+        if self._partial.is_dir():  # munjang 0.1 kept parts of a .parquet file in a folder
+            shutil.rmtree(self._partial)
         self._partial.unlink(missing_ok=True)
         self._complete.unlink(missing_ok=True)
 
@@ -352,6 +355,9 @@ def create_npy(path: str | Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -
     with disk_errors(path, safe="nothing was replaced; make room and run the same command again"):
         try:
             array = np.lib.format.open_memmap(aside, mode="w+", dtype=np.dtype(dtype), shape=shape)
+            if hasattr(os, "posix_fallocate"):  # writing to a map without space on the disk would end the process
+                with open(aside, "rb+") as file:
+                    os.posix_fallocate(file.fileno(), 0, file.seek(0, os.SEEK_END))
             yield array
             array.flush()
             del array
