@@ -35,7 +35,6 @@ from munjang.progress import Progress, track
 from munjang.text.packing import Batch, Tokens
 from munjang.text.tokenizer import Tokenizer
 from munjang.types import DTypeName, EncodeReport, SavedName, Similarity, Threshold
-from munjang.vector_files import open_writer
 
 Array = np.ndarray[Any, Any]
 
@@ -288,7 +287,7 @@ class BiEncoder(Copyable):
         report, skipped = self._report(), 0
         waiting: deque[Rows] = deque()
         with (
-            open_writer(path, dimension=job.dimension, fingerprint=self._setting(job), overwrite=overwrite) as writer,
+            vectors.open_writer(path, width=job.dimension, setting=self._setting(job), overwrite=overwrite) as writer,
             track(progress, total) as done,
         ):
 

@@ -149,7 +149,11 @@ def _matrix(
         ]
         print(table([header, *body], right=range(1, len(header))))
     elif output.lower().endswith(".npy"):
-        _write_npy(output, (len(a_texts), len(b_texts)), bands)
+        from munjang.vectors.files import create_npy
+
+        with create_npy(output, (len(a_texts), len(b_texts)), "<f4") as matrix:
+            for start, band in bands:
+                matrix[start : start + len(band)] = band
     else:
         rows = (
             (a_texts[start + row], [float(f"{score:.7g}") for score in scores])
@@ -193,15 +197,6 @@ def _neighbours(output: str | None, texts: tuple[Sequence[str], Sequence[str]], 
                     for row, score in zip(indices, scores, strict=True)
                 ]
                 file.write(json.dumps({"text": text, "neighbours": near}, ensure_ascii=False) + "\n")
-
-
-def _write_npy(output: str, shape: tuple[int, int], bands: Iterator[tuple[int, np.ndarray]]) -> None:
-    import numpy as np
-
-    with atomic_path(Path(output)) as temporary, open(temporary, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        for _, band in bands:
-            file.write(np.ascontiguousarray(band, dtype="<f4").data)
 
 
 @contextmanager

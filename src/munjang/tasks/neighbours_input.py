@@ -17,7 +17,7 @@ from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
-    from munjang.vectors.rows import Vectors
+    from munjang.vectors.similarity import Vectors
 
 TextsOrVectors: TypeAlias = "Iterable[str] | Vectors"
 
