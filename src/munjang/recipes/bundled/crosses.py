@@ -18,7 +18,7 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.data.cells import NLI_LABELS
+from munjang.data.labels import NLI_LABELS
 from munjang.recipes.bundled.settings import Schedule
 from munjang.recipes.bundled.silver import agreement, both_ways, read_silver
 from munjang.recipes.bundled.stage_training import Workshop, load_array, save_arrays
