@@ -14,7 +14,7 @@ from munjang.cli.progress import Reporter
 from munjang.errors import InputError
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from research import Setup
 
 _STUDIES = {

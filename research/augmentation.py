@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples, load_dataset
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import leakage
+from munjang.encoders import BiEncoder
 from munjang.training.run import data_hash
 from research.material import Material, read_material
 from research.results import Record, Results

@@ -17,10 +17,9 @@ import torch
 from torch import nn
 
 from munjang import evaluation
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation.metrics import pearson, spearman
 from munjang.nn.encoder import Encoder

@@ -19,8 +19,8 @@ import numpy as np
 from common import load, read_rows, say, scored_sets
 from settings import SILVER
 
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, join
+from munjang.encoders import CrossEncoder
 from munjang.evaluation.metrics import spearman
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.vectors import top_k

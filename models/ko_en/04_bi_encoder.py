@@ -23,8 +23,8 @@ from settings import BI, Part
 from torch import Tensor
 from torch.nn import functional
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples, join
+from munjang.encoders import BiEncoder
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.objectives.base import Given, Objective
 from munjang.vectors import top_k

@@ -21,9 +21,8 @@ from settings import RERANKER
 from torch import Tensor
 from torch.nn import functional
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.students import fewer_layers
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.objectives.base import Given

@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 from common import say
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import load_dataset
 from munjang.data.datasets import load_retrieval
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation.retrieval import RetrievalEvaluator
 from munjang.evaluation.sts import StsEvaluator
 from munjang.evaluation.two_stage import TwoStageEvaluator

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.evaluation.sts import StsEvaluator
 from munjang.vectors import top_k
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import munjang.demo
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.vectors import top_k
 
 NAME = "Everyday questions"

@@ -66,9 +66,8 @@ from models.ko_en_0_1.stage_training import (
 )
 from models.ko_en_0_1.teaching import PASSAGE_NEIGHBOURS, PROMPT, SHARES, read_passages
 from models.ko_en_0_1.voices import Cosine, Cross, Voter, together
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.progress import Progress
 from munjang.recipes.stages import Done, Made, open_stages

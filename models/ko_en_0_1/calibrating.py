@@ -21,9 +21,8 @@ import numpy as np
 import torch
 
 from models.ko_en_0_1.communities import communities, pair_scores, similarity_matrix
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, load_dataset
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation.encoding import encode, gpu_of, predict_one, remembering
 from munjang.evaluation.metrics import best_f1, v_measures

@@ -19,8 +19,8 @@ import numpy as np
 from models.ko_en_0_1.settings import Part
 from models.ko_en_0_1.stage_training import Array, described, task
 from models.ko_en_0_1.teaching import Teaching
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.recipes.stages import Done, Made
 from munjang.students import StudentPlan, VocabularyPlan, fewer_layers, make_student
 from munjang.students.layers import chosen_layers

@@ -19,10 +19,9 @@ from models.ko_en_0_1.settings import Schedule
 from models.ko_en_0_1.silver import agreement, both_ways, read_silver
 from models.ko_en_0_1.stage_training import Workshop, load_array, save_arrays
 from models.ko_en_0_1.teaching import Teaching
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.data.labels import NLI_LABELS
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.recipes.stages import Done, Made
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.recipes.distilling.options import VectorTeacher
 from munjang.training.run import hash_texts

@@ -17,8 +17,8 @@ import numpy as np
 from models.ko_en_0_1.silver import pairs_of
 from models.ko_en_0_1.stage_training import described, load_array, save_arrays, task
 from models.ko_en_0_1.teaching import Teaching, each
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.recipes.stages import Done, Made
 from munjang.students import VocabularyPlan
 from munjang.training import Task, objectives

@@ -31,8 +31,8 @@ from models.ko_en_0_1.settings import scaled
 from models.ko_en_0_1.silver import read_silver
 from models.ko_en_0_1.stage_training import OTHER_SEED, Selection, Workshop, described, task
 from models.ko_en_0_1.teaching import MakeOptions, Taught, Teaching, question_pairs, read_passages
-from munjang.bi_encoder import BiEncoder
 from munjang.data import load_dataset
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.recipes.stages import Done, Made, open_stages

@@ -10,8 +10,7 @@ from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder
 
 _MODELS = """\
 examples:

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import ModelError
 from munjang.students.normaliser import JAMO
 from munjang.text.morphemes import has_hangul

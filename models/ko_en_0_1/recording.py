@@ -15,9 +15,8 @@ import torch
 
 from models.ko_en_0_1.facts import Making, check_making
 from models.ko_en_0_1.teaching import MakeOptions
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import DATASETS
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.files import atomic_write
 from munjang.recipes.stages import Done
 from research.running import machine

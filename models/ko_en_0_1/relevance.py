@@ -23,9 +23,9 @@ from models.ko_en_0_1.material import Material
 from models.ko_en_0_1.passages import Questions, Unit, question_of
 from models.ko_en_0_1.stage_training import Workshop, load_array, save_arrays
 from models.ko_en_0_1.teaching import read_passages
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
 from munjang.data.normalise import normalise
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.progress import Progress
 from munjang.recipes.stages import Done, Made

@@ -37,9 +37,8 @@ from models.ko_en_0_1.stage_training import (
     task,
 )
 from models.ko_en_0_1.teaching import MakeOptions, read_passages
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
 from munjang.progress import Progress

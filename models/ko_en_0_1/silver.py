@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from models.ko_en_0_1.material import Material
 from models.ko_en_0_1.stage_training import load_array
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, join
 from munjang.data.normalise import normalise
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation.metrics import spearman
 from munjang.progress import Progress
 from munjang.recipes.augmenting.blending import Scale

@@ -13,9 +13,8 @@ import numpy as np
 
 from models.ko_en_0_1.merging import M, mean_of
 from models.ko_en_0_1.settings import Part, Schedule
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation import Scores
 from munjang.evaluation.scores import Model
 from munjang.evaluation.sts import StsEvaluator

@@ -27,8 +27,8 @@ from models.ko_en_0_1.passages import Questions, Unit, joined, make_questions
 from models.ko_en_0_1.settings import BiPlan
 from models.ko_en_0_1.silver import neighbours_of, pairs_of, silver_pairs
 from models.ko_en_0_1.stage_training import Array, Workshop, described, load_array, save_arrays, task
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import ModelError
 from munjang.progress import Progress
 from munjang.recipes.distilling.options import VectorTeacher

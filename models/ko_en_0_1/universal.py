@@ -29,8 +29,8 @@ from torch.nn import functional
 
 from models.ko_en_0_1.universal_text import UniversalTokenizer, read_model
 from munjang.data.rows import read_texts
+from munjang.encoders.engine import split_windows
 from munjang.errors import ModelError
-from munjang.inputs import split_rows
 from munjang.nn.device import choose_device
 from munjang.text.packing import Int32
 
@@ -99,8 +99,8 @@ class UniversalTeacher:
         texts = read_texts(texts)
         vectors = np.empty((len(texts), _DIMENSION), np.float32)
         first = 0
-        for rows in split_rows(texts, _TEXTS, _CHARACTERS):
-            ids, lengths = self._tokenizer(rows.texts)
+        for window in split_windows(texts, len, _TEXTS, _CHARACTERS):
+            ids, lengths = self._tokenizer(window)
             vectors[first : first + len(lengths)] = self._window(ids, lengths).cpu().numpy()
             first += len(lengths)
         return vectors

@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from models.ko_en_0_1.passages import HANGUL
 from models.ko_en_0_1.silver import Float32, cosines_of
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.progress import Progress
 from munjang.recipes.augmenting.blending import Scale
 

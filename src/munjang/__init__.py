@@ -17,8 +17,7 @@ from munjang.types import EncodeReport, Threshold
 
 if TYPE_CHECKING:
     from munjang import bundled, data, demo, evaluation, exporting, planning, recipes, tasks, training
-    from munjang.bi_encoder import BiEncoder, Encoded
-    from munjang.cross_encoder import Calibration, CrossEncoder, Predicted, Ranked
+    from munjang.encoders import BiEncoder, Calibration, CrossEncoder, Encoded, Predicted, Ranked
     from munjang.index.index import Index
     from munjang.index.options import IndexOptions
     from munjang.index.results import Document, Hit, Results
@@ -100,12 +99,12 @@ __all__ = [
 
 # Name -> the module that has it; read on first use.
 _LAZY = {
-    "BiEncoder": "munjang.bi_encoder",
-    "Encoded": "munjang.bi_encoder",
-    "Calibration": "munjang.cross_encoder",
-    "CrossEncoder": "munjang.cross_encoder",
-    "Predicted": "munjang.cross_encoder",
-    "Ranked": "munjang.cross_encoder",
+    "BiEncoder": "munjang.encoders",
+    "Encoded": "munjang.encoders",
+    "Calibration": "munjang.encoders",
+    "CrossEncoder": "munjang.encoders",
+    "Predicted": "munjang.encoders",
+    "Ranked": "munjang.encoders",
     "load": "munjang.loading",
     "load_cross_encoder": "munjang.loading",
     "load_reranker": "munjang.loading",

@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 
 from munjang import bundled
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import static_from_words
 from munjang.checkpoint.cross_parts import HeadName
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelError
 from munjang.nn.pooling import PoolingMode
 from munjang.types import DTypeName

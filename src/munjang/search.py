@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from munjang import vectors
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.index.columns import Columns
 from munjang.index.cutting import Cutter

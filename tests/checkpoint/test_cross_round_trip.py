@@ -13,7 +13,7 @@ import torch
 from munjang.checkpoint import CrossParts, HeadWish, is_cross, read, read_cross, write_cross
 from munjang.checkpoint.cross_reading import from_model
 from munjang.checkpoint.cross_writing import form_of
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 
 OURS = ["bert", "roberta", "electra", "albert", "distilbert", "mpnet", "modernbert"]
 ALL = [*OURS, "xlm-roberta", "camembert", "deberta-v2"]

@@ -138,8 +138,7 @@ def test_a_given_blend(files: dict[str, Path], model: Path, tmp_path: Path, caps
 def test_a_ready_cross_encoder(
     files: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder
 
     ready = tmp_path / "ready"
     CrossEncoder.from_body(BiEncoder.load(model, device="cpu"), 1).save(ready)

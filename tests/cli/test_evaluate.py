@@ -193,7 +193,7 @@ def test_the_parser_needs_no_torch() -> None:
 
 
 def test_a_cross_encoder_is_loaded_as_one(minilm_path: Path, pairs: str, call: Call, tmp_path: Path) -> None:
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import CrossEncoder
 
     bi = munjang.load(minilm_path, device="cpu", dtype="float32")
     CrossEncoder.from_body(bi, 1).save(tmp_path / "cross")

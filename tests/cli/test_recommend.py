@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
 from munjang.cli import recommend
 from munjang.cli.progress import Reporter
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError
 from munjang.tasks.recommend import Recommender
 from training.material import bi, cross, sentences

@@ -15,7 +15,7 @@ import pytest
 
 import munjang
 from munjang.cli import main
-from munjang.cross_encoder import Predicted, Ranked
+from munjang.encoders import Predicted, Ranked
 from munjang.types import EncodeReport
 
 

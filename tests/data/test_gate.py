@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, Retrieval, open_rows, open_texts, read_texts
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.evaluation import RetrievalEvaluator, StsEvaluator
 from munjang.index.index import Index

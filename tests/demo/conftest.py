@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from support import small_models
 
 

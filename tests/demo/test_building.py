@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from munjang import demo
-from munjang.bi_encoder import BiEncoder
 from munjang.demo import building, corpus
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError
 from munjang.index.index import Index
 from munjang.index.schema import DATABASE

@@ -9,8 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import munjang
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 
 
 @pytest.fixture(scope="session")

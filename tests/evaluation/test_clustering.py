@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation.sample import topics
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation import ClusteringEvaluator, k_means
 from munjang.evaluation.metrics import v_measure

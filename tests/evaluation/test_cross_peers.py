@@ -11,9 +11,8 @@ from sentence_transformers import CrossEncoder as PeerCrossEncoder
 from sentence_transformers.cross_encoder import evaluation as theirs
 
 from evaluation.sample import PAIRS, TOPICS, labelled, scored
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation import LabelEvaluator, PairClassificationEvaluator, RerankingEvaluator, StsEvaluator
 
 TEXTS = [list(pair[:2]) for pair in PAIRS]

@@ -10,8 +10,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import evaluation as theirs
 
 from evaluation.sample import Stub, topics
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation import BitextEvaluator, ParaphraseMiningEvaluator
 from munjang.evaluation.mining import mine

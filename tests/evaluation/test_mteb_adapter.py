@@ -16,9 +16,8 @@ from sentence_transformers import SentenceTransformer
 
 import munjang
 from evaluation.sample import PAIRS, CrossStub, scored, topics
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, Retrieval
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation import RerankingEvaluator, RetrievalEvaluator, StsEvaluator
 from munjang.evaluation.mteb_adapter import MtebModel, MtebReranker

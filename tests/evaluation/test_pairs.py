@@ -12,8 +12,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import evaluation as theirs
 
 from evaluation.sample import PAIRS, CrossStub, Stub, labelled
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation import LabelEvaluator, PairClassificationEvaluator, TripletEvaluator
 

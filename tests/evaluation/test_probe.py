@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from evaluation.sample import Stub, topics
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation import ProbeEvaluator, fit_probe
 from munjang.evaluation.probe import choose_c, fold_of

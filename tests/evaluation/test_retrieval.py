@@ -9,9 +9,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import evaluation as theirs
 
 from evaluation.sample import TOPICS, CrossStub, Stub, topics
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
 from munjang.data.retrieval import Retrieval
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation import RerankingEvaluator, RetrievalEvaluator
 

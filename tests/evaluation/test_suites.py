@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.sample import PAIRS, TOPICS, Stub
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError
 from munjang.evaluation import build_suite, suite
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation.sample import TOPICS, CrossStub, Predicted, Stub
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Retrieval
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation import RetrievalEvaluator, TwoStageEvaluator
 from munjang.evaluation.results import content_of

@@ -13,9 +13,8 @@ import pytest
 import torch
 
 import munjang
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import static_from_words
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, MissingExtraError, ModelError
 from munjang.exporting import DTYPES, ExportOptions, checking, export, usage, writing
 from munjang.exporting.checking import PAIRS, SENTENCES

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from support import small_models
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.index.columns import Columns
 from munjang.index.filters import All, Any_, Comparison, Filter, Not, as_filter, parse

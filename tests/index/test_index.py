@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, ModelError
 from munjang.index.adding import AddReport
 from munjang.index.index import Index

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, MunjangWarning
 from munjang.index import schema
 from munjang.index.dense import DenseIndex

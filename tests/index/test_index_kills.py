@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError
 from munjang.index.index import Index
 from munjang.index.options import IndexOptions

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from munjang.cross_encoder import CrossEncoder, Predicted
+from munjang.encoders import CrossEncoder, Predicted
 from munjang.errors import InputError, TruncationWarning
 from munjang.index import reranking
 from munjang.index.reranking import Reranked, probabilities, rerank

@@ -14,7 +14,7 @@ from models.ko_en_0_1.agreeing import AgreeOptions
 from models.ko_en_0_1.material import Material, read_material
 from models.ko_en_0_1.reranker import RerankMade
 from models.ko_en_0_1.settings import AgreePlan, Part, Schedule
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.recipes.stages import Done
 
 READERS = ("bilingual-1", "bilingual-2", "larger-1", "larger-2")

@@ -34,8 +34,7 @@ from models.ko_en_0_1.silver import (
 from models.ko_en_0_1.stage_training import Selection
 from models.ko_en_0_1.teaching import PROMPT, read_passages
 from models.ko_en_0_1.voices import Cosine, together
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.training.run import data_hash
 

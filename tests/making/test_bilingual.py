@@ -33,8 +33,7 @@ from models.ko_en_0_1.making import BiMade
 from models.ko_en_0_1.material import read_material
 from models.ko_en_0_1.results import read_results
 from models.ko_en_0_1.silver import Labeller
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelNotFoundError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]

@@ -32,9 +32,8 @@ from models.ko_en_0_1.calibrating import (
 from models.ko_en_0_1.communities import communities, pair_scores, similarity_matrix
 from models.ko_en_0_1.material import read_material
 from models.ko_en_0_1.settings import BiPlan
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, load_dataset
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation.encoding import Vectors
 from munjang.vectors import normalize

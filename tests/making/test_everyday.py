@@ -7,8 +7,8 @@ import re
 import numpy as np
 
 from models.ko_en.everyday import Question, everyday_lists, read_passages, read_questions
-from munjang.bi_encoder import BiEncoder
 from munjang.demo import corpus
+from munjang.encoders import BiEncoder
 from training.material import tiny_parts
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import models
 
 from models.ko_en_0_1.foreign_words import foreign_texts, whole_words
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.text.tokenizer import Tokenizer
 
 RARE = [f"rare{letter}" for letter in "abcdefghij"]

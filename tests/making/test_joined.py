@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.ko_en_0_1.joined import JoinedTeacher
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.recipes.distilling.options import VectorTeacher
 

@@ -35,10 +35,9 @@ from models.ko_en_0_1.making import BiMade
 from models.ko_en_0_1.material import read_material
 from models.ko_en_0_1.results import read_results
 from models.ko_en_0_1.silver import Labeller, both_ways, known_pairs, neighbours_of, read_silver
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.data.normalise import normalise
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import ModelError
 from munjang.evaluation.metrics import spearman
 from munjang.training.run import data_hash

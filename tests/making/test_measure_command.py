@@ -9,8 +9,7 @@ import pytest
 
 from making.sets import public_sets
 from models.ko_en_0_1.__main__ import main
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from recipes.material import tiny_model
 
 

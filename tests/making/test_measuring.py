@@ -25,9 +25,8 @@ from models.ko_en_0_1.measuring import (
 )
 from models.ko_en_0_1.overlap import UNSEEN, find_overlaps, read_training, unseen_trials
 from models.ko_en_0_1.results import read_results
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, load_dataset, load_retrieval
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.evaluation import ProbeEvaluator, RetrievalEvaluator, StsMeanEvaluator
 from munjang.types import Threshold

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from making.conftest import Whole
 from making.whole_run import bi_plan
 from models.ko_en_0_1.merging import furthest, mean_of, merge
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import ModelError
 from munjang.students import StudentPlan, make_student
 

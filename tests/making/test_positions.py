@@ -10,7 +10,7 @@ import pytest
 
 from models.ko_en_0_1.positions import fewer_positions
 from munjang import checkpoint
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError
 from students.material import CASES, KOREAN, parts_of, theirs, vectors
 

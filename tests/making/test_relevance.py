@@ -37,7 +37,7 @@ from models.ko_en_0_1.relevance import graded, graded_lists, languages_of, queri
 from models.ko_en_0_1.reranker import RerankMade
 from models.ko_en_0_1.results import read_results
 from models.ko_en_0_1.teaching import MakeOptions, read_passages
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.recipes.stages import Done
 from munjang.training.losses import list_net

@@ -39,9 +39,8 @@ from models.ko_en_0_1.results import read_results
 from models.ko_en_0_1.settings import Schedule
 from models.ko_en_0_1.silver import both_ways
 from models.ko_en_0_1.teaching import read_passages
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.training.run import data_hash
 from munjang.types import Threshold

@@ -25,10 +25,9 @@ from models.ko_en_0_1.silver import (
     silver_pairs,
     without_known,
 )
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.data.normalise import normalise
+from munjang.encoders import BiEncoder, CrossEncoder
 from recipes.material import scored, sentences
 
 TEXTS = ["비가 온다.", "비가  온다!", "눈이 온다", "It is raining.", "it is RAINING", "해가 뜬다", "A cat sleeps"]

@@ -15,7 +15,7 @@ from models.ko_en_0_1.passages import Questions
 from models.ko_en_0_1.reranker import RerankMade, RerankOptions, make_reranker
 from models.ko_en_0_1.settings import BiPlan, Part, RerankPlan, Schedule
 from models.ko_en_0_1.teaching import MakeOptions
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 
 BI_STAGES = (
     "student", "second", "passages", "tuned", "targets", "distil", "settled", "multi", "labeller-1-nli",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from recipes.material import tiny_model
 
 

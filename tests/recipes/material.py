@@ -10,8 +10,8 @@ import tokenizers
 import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import ModelWarning
 
 WHO = ["a man", "a woman", "the child", "my friend", "한 남자가", "그 여자는", "아이들이", "우리 개가"]

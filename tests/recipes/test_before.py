@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, Reading, Refused
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, ResumeError
 from munjang.evaluation import StsEvaluator
 from munjang.recipes import LoraSettings, RecipeOptions, before

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, LeakageWarning, ModelWarning, ResumeError
 from munjang.recipes import RecipeOptions, SetOptions, Stage, chain, repeat
 from recipes.material import nli as nli_data

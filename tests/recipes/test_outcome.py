@@ -13,8 +13,8 @@ import torch
 
 import munjang
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.evaluation.metrics import AgainstMajority
 from munjang.recipes import RecipeOptions
 from recipes.material import nli, scored, sentences

@@ -15,9 +15,8 @@ from sentence_transformers import CrossEncoder as PeerCrossEncoder
 from sentence_transformers import SentenceTransformer
 
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, LeakageWarning, ModelWarning
 from munjang.recipes import LoraSettings, RecipeOptions, RecipeResult
 from munjang.recipes.defaults import DEFAULTS, OBJECTIVES, RECIPE_NAMES, evaluate_every, size_of

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from markupsafe import escape as escape_markup
 
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples, Reading, Refused
+from munjang.encoders import BiEncoder
 from munjang.recipes import RecipeOptions
 from munjang.recipes.report import write_report
 from munjang.report.html import table, visible

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from munjang import vectors
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
-from munjang.computer import Computer
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Normalize
 from munjang.nn.pooling import Pooling
@@ -187,20 +186,19 @@ def test_opening_reads_folders_and_an_error_leaves_nothing_behind(tmp_path: Path
 def test_what_is_not_finite_is_computed_again_or_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = bi_encoder()
     expected = model.encode(TEXTS[:4])
-    plain = Computer.__call__
+    forward = model.runtime.forward
 
-    def broken(self: Computer, batch: object, *rest: object) -> torch.Tensor:
-        rows = plain(self, batch, *rest)  # type: ignore[arg-type]
-        if self is model.computer:
-            rows[0] = float("nan")
+    def broken(batch: object, call: object) -> torch.Tensor:
+        rows = forward(batch, call)  # type: ignore[arg-type]
+        rows[0] = float("nan")
         return rows
 
-    monkeypatch.setattr(Computer, "__call__", broken)
+    monkeypatch.setattr(model.runtime, "forward", broken)
     rooms = Rooms.open({"m": model})
     try:
         with pytest.raises(ModelError, match="not finite"):
             asyncio.run(rooms.bi().embed(TEXTS[:4]))
-        model.computer.dtype = torch.bfloat16  # as if it computed in bfloat16
+        model.runtime.dtype = torch.bfloat16  # as if it computed in bfloat16
         close_to(asyncio.run(rooms.bi().embed(TEXTS[:4])).values, expected)
     finally:
         rooms.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.sharding import Reading, ShardOptions, ShardResult, encode_shards, running
 from munjang.sharding.messages import Message, Plan
 from support import small_models

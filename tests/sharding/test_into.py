@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError, ModelError
 from munjang.index.index import Index
 from munjang.sharding.messages import Block

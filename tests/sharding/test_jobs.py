@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError, ModelNotFoundError, ResumeError
 from munjang.sharding import JobProgress, ModelSource, Reading, ShardOptions, encode_shards
 from munjang.sharding.messages import Began, Done

@@ -13,8 +13,8 @@ import transformers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
+from munjang.encoders import BiEncoder
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of
 from munjang.nn.heads import Normalize

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from tokenizers import models, pre_tokenizers
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.students import StudentPlan, VocabularyPlan, guided, make_student
 from munjang.students.guided import FEWEST, RIDGES, fitting_words

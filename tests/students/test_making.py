@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from munjang import checkpoint
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.students import StudentPlan, VocabularyPlan, make_student
 from students.material import ENGLISH, KOREAN, TEXTS, parts_of, theirs, vectors

@@ -14,7 +14,7 @@ import torch
 from tokenizers import AddedToken
 
 from munjang import checkpoint
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError
 from munjang.students import Student, StudentPlan, VocabularyPlan, make_student, tears_hangul
 from munjang.text.tokenizer import Tokenizer

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from munjang.bi_encoder import BiEncoder
 from munjang.cli.progress import Reporter
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, load_dataset
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.recipes import Candidates
 from recipes.augmenting.small import BI, CROSS, lively, silver_rows

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import munjang
-from munjang.bi_encoder import BiEncoder
 from munjang.cli.progress import Reporter
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError
 from research import STUDIES, Results, Setup, kendall, read_material, run_study, tables, write_page
 from research import __main__ as command

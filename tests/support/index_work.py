@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.index import dense, derived
 from munjang.index.index import Index
 from support.indexing import TEXTS

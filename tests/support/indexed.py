@@ -12,8 +12,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.index.index import Index
 from munjang.serve.app import create_app
 from munjang.serve.rooms import Rooms

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.index.cutting import Cutter
 from munjang.index.index import Index
 from munjang.index.results import Results

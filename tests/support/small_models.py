@@ -9,9 +9,8 @@ import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.nn.pooling import Pooling
 from munjang.text.tokenizer import Tokenizer
 from support import bodies

@@ -14,7 +14,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError, MunjangWarning, TruncationWarning
 from munjang.tasks.classifier import Classifier
 from munjang.tasks.classifier_fitting import Logistic

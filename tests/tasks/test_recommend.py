@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelError, MunjangWarning
 from munjang.tasks.recommend import Recommender
 from munjang.text.chunks import chunks

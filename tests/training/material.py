@@ -13,10 +13,9 @@ import tokenizers
 import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation import StsEvaluator
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of

@@ -182,7 +182,7 @@ def test_the_disk_is_full_while_saving(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_disk_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("munjang.bi_encoder.BiEncoder.save", no_room)
+        patch.setattr("munjang.encoders.BiEncoder.save", no_room)
         with pytest.raises(DataError, match="make room and run the same command again"):
             run(job(tmp_path))
     assert run(job(tmp_path)).resumed_from == 9  # the end writes no checkpoint

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, TrainingWarning
 from munjang.nn.encoder import Encoder
 from munjang.training import Task, TrainingSettings, loop, losses, objectives, train

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 import munjang
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import TrainingError, TrainingWarning
 from munjang.evaluation import StsEvaluator
 from munjang.nn.packed import Packed

@@ -15,10 +15,9 @@ from sentence_transformers import CrossEncoder as TheirCrossEncoder
 from sentence_transformers import SentenceTransformer
 
 import munjang
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
 from munjang.checkpoint.static import static_body, without_special_tokens
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation import LabelEvaluator, Scores, StsEvaluator
 from munjang.nn.heads import Dense

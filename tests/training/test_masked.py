@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import ModelParts
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding
 from munjang.nn.encoder import Encoder

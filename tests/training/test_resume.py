@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, ResumeError
 from munjang.evaluation import StsEvaluator
 from munjang.recipes.adapters import adapted

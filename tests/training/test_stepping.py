@@ -15,9 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import TrainingError, TrainingWarning
 from munjang.nn.attention import MAX_PADDED
 from munjang.nn.packed import Packed

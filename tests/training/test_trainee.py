@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.text.tokenizer import Tokenizer
 from munjang.training import trainee
 from munjang.training.trainee import Trainee

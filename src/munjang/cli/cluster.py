@@ -16,7 +16,7 @@ from munjang.errors import DataError, InputError
 from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.tasks.cluster import Clustering
     from munjang.vectors.similarity import Array
 

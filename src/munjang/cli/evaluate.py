@@ -15,9 +15,8 @@ from munjang.cli.sets import add_any_labels, add_drop_outside
 from munjang.errors import DataError, InputError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
     from munjang.data import Kind
+    from munjang.encoders import BiEncoder, CrossEncoder
     from munjang.evaluation import Evaluator, Suite, Trial
     from munjang.evaluation.suites import TrialKind
 

@@ -13,8 +13,7 @@ from munjang.cli.progress import Reporter
 from munjang.report.tables import table
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder
     from munjang.exporting import Exported
 
 # As munjang.exporting has them; that is imported when the command runs, for it brings torch.

@@ -20,8 +20,7 @@ from munjang.errors import MunjangError
 from munjang.report.tables import pad, width
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder
 
 _PACKAGES = ("munjang", "torch", "numpy", "tokenizers", "safetensors", "huggingface_hub")
 _EXTRAS = {

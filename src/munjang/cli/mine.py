@@ -17,7 +17,7 @@ from munjang.errors import InputError
 from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.tasks.neighbours_input import TextsOrVectors
     from munjang.tasks.paraphrase_groups import Duplicates
     from munjang.tasks.paraphrases import MiningOptions, Paraphrases

@@ -19,8 +19,8 @@ from munjang.data.rows import FORMATS, ReadOptions, RowSource, open_rows, read_t
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from munjang.cross_encoder import CrossEncoder
     from munjang.data.examples import Examples
+    from munjang.encoders import CrossEncoder
     from munjang.training.negatives import NegativeMining
 
 _SUFFIXES = (".jsonl", ".csv")

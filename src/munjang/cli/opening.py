@@ -10,7 +10,7 @@ from munjang.cli.options import add_loading, load_named
 from munjang.cli.progress import Reporter
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.index.identity import Identity
     from munjang.index.index import Index
 

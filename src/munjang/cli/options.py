@@ -15,7 +15,7 @@ from munjang.data.rows import FORMATS, ReadOptions, Texts, open_texts
 from munjang.errors import InputError
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 
 MODEL_HELP = f"bundled name, folder or hub id (default: that of MUNJANG_MODEL, else {bundled.BI_ENCODER})"

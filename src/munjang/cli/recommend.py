@@ -18,7 +18,7 @@ from munjang.errors import DataError
 from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import CrossEncoder
     from munjang.tasks.recommend import Recommendation, Recommender
 
 _SUFFIXES = (".csv", ".jsonl")

@@ -24,7 +24,7 @@ from munjang.errors import DataError
 from munjang.report.tables import plain, shorten, table
 
 if TYPE_CHECKING:
-    from munjang.cross_encoder import CrossEncoder, Predicted, Ranked
+    from munjang.encoders import CrossEncoder, Predicted, Ranked
 
 _SUFFIXES = (".csv", ".jsonl")
 _EXAMPLES = """\

@@ -20,7 +20,7 @@ from munjang.data.rows import open_texts
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import CrossEncoder
     from munjang.index.index import Index
     from munjang.index.results import Hit, Results
 

@@ -20,7 +20,7 @@ from munjang.types import Similarity
 if TYPE_CHECKING:
     import numpy as np
 
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.vectors import TopK
 
 _SUFFIXES = (".npy", ".csv", ".jsonl")

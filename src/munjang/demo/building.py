@@ -31,7 +31,7 @@ from munjang.files import disk_errors, sync_folder, user_cache
 from munjang.progress import Progress
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.index.adding import AddReport
     from munjang.index.index import Index
 

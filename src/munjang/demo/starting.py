@@ -30,8 +30,8 @@ from munjang.errors import DataError, InputError, MissingExtraError, ModelNotFou
 from munjang.progress import Progress
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
     from munjang.data.documents import DocumentFiles, WholeFiles
+    from munjang.encoders import BiEncoder
     from munjang.serve.settings import ServeSettings
 
 HOST = "127.0.0.1"

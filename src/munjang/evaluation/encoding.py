@@ -21,8 +21,7 @@ from munjang.evaluation.scores import Model
 from munjang.types import EncodeReport
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder, Encoded
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder, Encoded
 
 Role = Literal["text", "query", "document"]
 _NAMES: dict[Role, tuple[str, ...]] = {"text": (), "query": ("query",), "document": ("document", "passage", "corpus")}

@@ -26,8 +26,7 @@ from munjang.vectors import pairwise_similarity, similarity
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder
 
 Batches = Iterable[Mapping[str, Sequence[str]]]  # mteb's DataLoader
 _OTHER_MODALITIES = frozenset(("image", "audio", "video"))

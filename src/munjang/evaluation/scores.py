@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 from munjang.errors import InputError
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder
 
 Model: TypeAlias = "BiEncoder | CrossEncoder"
 

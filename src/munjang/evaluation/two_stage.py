@@ -28,9 +28,8 @@ from munjang.types import EncodeReport, Similarity
 from munjang.vectors import top_k
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
     from munjang.data.retrieval import Retrieval
+    from munjang.encoders import BiEncoder, CrossEncoder
 
 _AT = (1, 10)
 _METRICS = ("ndcg", "mrr", "map", "recall", "precision", "hit_rate")

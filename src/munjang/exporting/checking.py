@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import CrossParts, read, read_cross
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import ModelError
 from munjang.exporting.options import Check, ExportDType
 from munjang.exporting.outputs import LOGITS, SENTENCE

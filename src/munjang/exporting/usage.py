@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.exporting.options import Exported
 from munjang.exporting.outputs import LOGITS, SENTENCE
 

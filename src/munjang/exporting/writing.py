@@ -15,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint.files import read_object
 from munjang.checkpoint.swap import replace_model_folder
 from munjang.checkpoint.writing import write_json
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.exporting.checking import check_folder, check_onnx
 from munjang.exporting.graph import Graph

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from munjang import bundled
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError, MunjangError
 from munjang.loading import load
 from munjang.types import Similarity

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.errors import InputError, TruncationWarning
 from munjang.index.results import Hit, Stage
 from munjang.types import Similarity

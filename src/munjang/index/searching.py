@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.errors import InputError
 from munjang.index.columns import Columns, Mask
 from munjang.index.derived import Derived, Session

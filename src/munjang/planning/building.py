@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.index.index import Index
 from munjang.index.options import IndexOptions, VectorKind
 from munjang.planning.memory import peak_memory

@@ -25,7 +25,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, MunjangWarning
 from munjang.index.cutting import Cutter
 from munjang.index.options import IndexOptions, VectorKind

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.recipes.models import dtype_of
 from munjang.recipes.options import Model
 from munjang.training.lora import LoraSettings, apply_lora, has_lora, merge_lora, merged_copy

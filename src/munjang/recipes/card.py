@@ -10,7 +10,7 @@ from typing import Any
 from munjang.checkpoint.card import model_card
 from munjang.checkpoint.cross_card import cross_card
 from munjang.checkpoint.cross_writing import form_of
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.files import atomic_write
 from munjang.recipes.options import Model
 

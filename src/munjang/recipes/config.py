@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from munjang import bundled
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.files import atomic_write, disk_errors
 from munjang.recipes.defaults import RECIPE_NAMES, RecipeName

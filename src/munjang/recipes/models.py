@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import cast
 
 from munjang import checkpoint
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import HeadWish
 from munjang.checkpoint.cross_reading import with_head
 from munjang.checkpoint.hub import CROSS_ORGANISATION
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError, ModelWarning
 from munjang.nn.heads import Dense
 from munjang.nn.pooling import Pooling

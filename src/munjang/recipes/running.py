@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.evaluation import Evaluator, Mistake, Scores, evaluate, largest_errors
 from munjang.evaluation.metrics import AgainstMajority
 from munjang.recipes import config

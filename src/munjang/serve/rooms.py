@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from munjang import vectors
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
-from munjang.engine import plan_for
+from munjang.encoders import BiEncoder, CrossEncoder
+from munjang.encoders.engine import plan_for
+from munjang.encoders.runtime import CallOptions
 from munjang.errors import InputError
 from munjang.loading import load, load_cross_encoder
 from munjang.nn.calibration import sigmoid, softmax
 from munjang.serve.answers import Answer
 from munjang.serve.batching import Batcher, BatcherOptions
-from munjang.serve.computing import BiWork, CrossWork, Kind
+from munjang.serve.computing import ModelWork
 from munjang.serve.errors import Invalid, NotFound, Unready
 from munjang.serve.queues import Priority
 from munjang.serve.settings import Limits
@@ -57,7 +57,7 @@ class BiRoom:
     def __init__(self, name: str, model: BiEncoder, limits: Limits) -> None:
         self.name = name
         self.model = model
-        self.batcher = Batcher(BiWork(model), _options(model, limits), name=name)
+        self.batcher = Batcher(ModelWork(model), _options(model, limits), name=name)
 
     async def embed(
         self,
@@ -74,15 +74,16 @@ class BiRoom:
         dimensions: only the first so many values, made unit length again if the whole vector is of unit length or
         `normalize` asks for it.
         """
-        job = self.model.job(prompt, prompt_name, normalize)
-        if dimensions is not None and not 1 <= dimensions <= job.dimension:
+        call = self.model.call_options(prompt, prompt_name, normalize)
+        if dimensions is not None and not 1 <= dimensions <= self.model.dimension:
             raise Invalid(
-                f"dimensions must be 1..{job.dimension} (the model's dimension), got {dimensions}", param="dimensions"
+                f"dimensions must be 1..{self.model.dimension} (the model's dimension), got {dimensions}",
+                param="dimensions",
             )
-        items = [job.prompt + text for text in texts] if job.prompt else texts
-        answer = await self._submit(items, Kind(job.prompt_tokens), wish)
-        rows = answer.values[:, : dimensions or job.dimension]
-        if job.normalize or (dimensions is not None and dimensions < job.dimension):
+        items = [call.prompt + text for text in texts] if call.prompt else texts
+        answer = await self._submit(items, CallOptions(prompt_tokens=call.prompt_tokens), wish)
+        rows = answer.values[:, : dimensions or self.model.dimension]
+        if call.normalize or (dimensions is not None and dimensions < self.model.dimension):
             rows = vectors.normalize(rows)
         return replace(answer, values=np.ascontiguousarray(rows))
 
@@ -96,15 +97,15 @@ class BiRoom:
 
     async def embed_tokens(self, texts: Sequence[str], *, prompt_name: str | None = None, wish: Wish = PLAIN) -> Answer:
         """For every text the vectors of its tokens before pooling, special ones included: float32 [tokens, hidden]."""
-        job = self.model.job(None, prompt_name, None)
-        items = [job.prompt + text for text in texts] if job.prompt else texts
-        return await self._submit(items, Kind(every_token=True), wish)
+        call = self.model.call_options(None, prompt_name, None)
+        items = [call.prompt + text for text in texts] if call.prompt else texts
+        return await self._submit(items, CallOptions(every_token=True), wish)
 
     def longest(self, texts: Sequence[str]) -> int:
         """Tokens of the longest text before it is cut."""
         return self.model.tokenizer.encode(texts).longest
 
-    async def _submit(self, items: Sequence[str], kind: Kind, wish: Wish) -> Answer:
+    async def _submit(self, items: Sequence[str], kind: CallOptions, wish: Wish) -> Answer:
         return await self.batcher.submit(
             items, kind=kind, priority=wish.priority, deadline=wish.deadline, cancelled=wish.cancelled
         )
@@ -116,7 +117,7 @@ class RerankRoom:
     def __init__(self, name: str, model: CrossEncoder, limits: Limits) -> None:
         self.name = name
         self.model = model
-        self.batcher = Batcher(CrossWork(model), _options(model, limits), name=name)
+        self.batcher = Batcher(ModelWork(model), _options(model, limits), name=name)
 
     async def score(self, pairs: Sequence[Pair], *, raw: bool = False, wish: Wish = PLAIN) -> Answer:
         """What `model.predict` gives: float32 [n] for one label, [n, labels] for more. raw: the head's bare outputs."""
@@ -136,6 +137,7 @@ class RerankRoom:
     async def _submit(self, pairs: Sequence[Pair], wish: Wish) -> Answer:
         return await self.batcher.submit(
             [(first, second) for first, second in pairs],
+            kind=CallOptions(),
             priority=wish.priority,
             deadline=wish.deadline,
             cancelled=wish.cancelled,

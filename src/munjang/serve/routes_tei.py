@@ -190,7 +190,7 @@ async def tokenize(request: Request, body: TokenizeRequest) -> Response:
     room = rooms_of(request).bi(body.model or None)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     check_items(request, len(texts))
-    prompt = room.model.job(None, body.prompt_name, None).prompt if body.prompt_name else ""
+    prompt = room.model.call_options(None, body.prompt_name, None).prompt if body.prompt_name else ""
     whole = [prompt + text for text in texts]
     most = limits_of(request).tokens
     check_count(sum(map(len, whole)) // _CHARACTERS_OF_A_TOKEN, most, "tokens", "tokens")  # before any are made

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from munjang.cross_encoder import CrossEncoder, Predicted
+from munjang.encoders import CrossEncoder, Predicted
 from munjang.index.filters import as_filter
 from munjang.index.results import Hit, Mode, Results
 from munjang.index.searching import Asked, Request, check_texts

@@ -22,7 +22,7 @@ from munjang.sharding.shards import Shard
 from munjang.sharding.worker import Counting, precision_of
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 _DOCUMENTS = 2048
 _CHARACTERS = 4_000_000

@@ -13,7 +13,7 @@ from munjang.errors import InputError
 from munjang.types import DTypeName
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 EngineName = Literal["processes", "ray"]
 OutputFormat = Literal["parquet", "jsonl", "npy"]

@@ -176,8 +176,8 @@ def _look_at(source: ModelSource, options: ShardOptions) -> _Model:
     """Load the model once on the CPU, where it costs nothing but reading, to know it and to see that all is right."""
     source = source.absolute()
     model = replace(source, device="cpu", dtype="float32").load()
-    job = model.job(options.prompt, options.prompt_name, options.normalize)
-    return _Model(source, model.fingerprint, job.prompt, job.normalize, job.dimension)
+    call = model.call_options(options.prompt, options.prompt_name, options.normalize)
+    return _Model(source, model.fingerprint, call.prompt, call.normalize, model.dimension)
 
 
 def _reading(options: ShardOptions) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from munjang.sharding.shards import Content, Shard, content_of
 from munjang.types import EncodeReport
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 Tell = Callable[[Message], None]
 TOKEN = "token"

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from munjang.bi_encoder import Array, BiEncoder
 from munjang.checkpoint import ModelParts
+from munjang.encoders.bi import Array, BiEncoder
 from munjang.errors import InputError
 from munjang.progress import Progress, track
 from munjang.students import projection, surgery

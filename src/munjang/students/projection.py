@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from munjang.bi_encoder import Array, BiEncoder
 from munjang.checkpoint import ModelParts
+from munjang.encoders.bi import Array, BiEncoder
 from munjang.errors import InputError
 from munjang.nn.heads import Dense, Normalize
 from munjang.students.plans import StudentPlan

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from munjang.bi_encoder import Array
 from munjang.checkpoint import ModelParts
+from munjang.encoders.bi import Array
 from munjang.errors import InputError, ModelError
 from munjang.nn.config import EncoderConfig
 from munjang.nn.encoder import Encoder, Layer

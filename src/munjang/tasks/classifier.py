@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data.rows import read_texts
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, MunjangWarning, TruncationWarning
 from munjang.evaluation.encoding import gpu_of
 from munjang.progress import Progress

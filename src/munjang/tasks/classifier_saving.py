@@ -20,7 +20,7 @@ from munjang.tasks.folders import Saved, read_folder, write_folder
 from munjang.tasks.model_reference import ModelReference
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.tasks.classifier import Classifier
 
 KIND = "classifier"

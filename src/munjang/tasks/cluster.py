@@ -25,7 +25,7 @@ from munjang.tasks.cluster_sklearn import Linkage, agglomerative, hdbscan
 from munjang.tasks.neighbours_input import TextsOrVectors, material_of, model_for, texts_of, threshold_for
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.tasks.neighbours_tiles import UnitRows
 
 Numbers = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.progress import Progress
 from munjang.recipes.augmenting.originals import copied_bi

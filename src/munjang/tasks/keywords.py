@@ -10,15 +10,14 @@ go, and a phrase that many documents share is encoded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from munjang.data.rows import Source, TextRow
+from munjang.data.rows import Source, open_texts
 from munjang.errors import InputError
-from munjang.inputs import as_rows, split_rows
 from munjang.progress import Progress, track
 from munjang.tasks.candidates import Candidate, Language, Place, check_choices, find_candidates, find_given
 from munjang.tasks.keywords_choice import max_sum, mmr, nearest
@@ -26,7 +25,7 @@ from munjang.text.chunks import chunk_all
 from munjang.vectors import normalize
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 Array = np.ndarray[Any, Any]
 WINDOW = 256  # documents that are worked on together
@@ -100,7 +99,7 @@ def keywords(
     if not isinstance(document, str):
         raise InputError(f"document must be one text, got {type(document).__name__}; keywords_of_many takes several")
     job = _job(top, diversity, candidates, ngrams, language)
-    return next(_windows(as_rows([document]), _loaded(model), job, False))[0]
+    return next(_windows([document], _loaded(model), job, False))[0]
 
 
 def keywords_of_many(
@@ -116,7 +115,7 @@ def keywords_of_many(
 ) -> Iterator[tuple[Keyword, ...]]:
     """The keywords of each document, in order, as they are found: a stream of any length passes in bounded memory."""
     job = _job(top, diversity, candidates, ngrams, language)
-    found = _windows(as_rows(documents), _loaded(model), job, progress)
+    found = _windows(documents, _loaded(model), job, progress)
     return (row for window in found for row in window)
 
 
@@ -146,23 +145,23 @@ def _job(
     return _Job(top, diversity, given, tuple(ngrams), language)  # type: ignore[arg-type]
 
 
-def _windows(
-    documents: tuple[Iterable[str | TextRow], int | None], model: BiEncoder, job: _Job, progress: Progress
-) -> Iterator[list[tuple[Keyword, ...]]]:
-    rows, total = documents
+def _windows(documents: Source, model: BiEncoder, job: _Job, progress: Progress) -> Iterator[list[tuple[Keyword, ...]]]:
+    from munjang.encoders.engine import split_windows  # imports torch
+
+    opened = open_texts([documents] if isinstance(documents, str) else documents)
     cache: dict[str, Array] = {}
-    with track(progress, total) as done:
-        for window in split_rows(rows, WINDOW, WINDOW_CHARACTERS):
+    with track(progress, opened.total) as done:
+        for texts in split_windows(iter(opened), len, WINDOW, WINDOW_CHARACTERS):
             found = [
                 find_candidates(text, ngrams=job.ngrams, language=job.language)
                 if job.given is None
                 else find_given(text, job.given)
-                for text in window.texts
+                for text in texts
             ]
             _encode_phrases(found, model, cache)
-            whole = document_vectors(window.texts, model)
+            whole = document_vectors(texts, model)
             yield [_chosen(vector, each, cache, job) for vector, each in zip(whole, found, strict=True)]
-            done(len(window.texts))
+            done(len(texts))
 
 
 def document_vectors(texts: Sequence[str], model: BiEncoder) -> Array:

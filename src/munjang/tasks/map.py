@@ -24,7 +24,7 @@ from munjang.tasks.cluster import ClusterOptions, cluster
 from munjang.tasks.projection import Method, check_vectors, choose_method, project
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 Array = np.ndarray[Any, Any]
 Theme = Literal["auto", "light", "dark"]

@@ -17,7 +17,7 @@ from munjang.errors import InputError
 from munjang.progress import Progress
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.vectors.similarity import Vectors
 
 TextsOrVectors: TypeAlias = "Source | Vectors"

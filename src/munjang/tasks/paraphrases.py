@@ -23,7 +23,7 @@ from munjang.tasks.neighbours_input import TextsOrVectors, material_of, model_fo
 from munjang.tasks.paraphrase_groups import Duplicates, Joined, equal_texts
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
     from munjang.tasks.neighbours_tiles import Pairs, Tiles, UnitRows
     from munjang.vectors.similarity import Vectors
 

@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, MunjangWarning
 from munjang.index.results import Passage, Stage
 from munjang.progress import Progress

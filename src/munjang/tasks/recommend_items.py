@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
 from munjang.data.documents import open_documents
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.index.results import Passage
 from munjang.progress import Progress, track

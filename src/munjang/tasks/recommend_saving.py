@@ -17,7 +17,7 @@ from munjang.tasks.model_reference import ModelReference
 from munjang.tasks.recommend_items import Chunking, Items
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 KIND = "recommender"
 _VECTORS = "vectors.safetensors"

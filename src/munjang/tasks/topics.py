@@ -31,7 +31,7 @@ from munjang.tasks.topics_tree import Merge, merges_of, tree_text
 from munjang.vectors import normalize
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 Array = np.ndarray[Any, Any]
 Method = Literal["kmeans", "hdbscan"]

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from munjang import evaluation
 from munjang.checkpoint import CrossParts
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.errors import TrainingError
 from munjang.evaluation import Evaluator, Scores
 from munjang.files import OutputLock, atomic_write, disk_errors

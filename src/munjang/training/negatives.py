@@ -27,8 +27,7 @@ from munjang.progress import Progress, track
 from munjang.vectors import pairwise_similarity, top_k
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
-    from munjang.cross_encoder import CrossEncoder
+    from munjang.encoders import BiEncoder, CrossEncoder
 
 Array = np.ndarray[Any, Any]
 WINDOW = 4_000_000  # candidates (rows x nearest texts) held at once

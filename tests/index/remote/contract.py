@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, ModelError
 from munjang.index.index import Index
 from munjang.index.options import IndexOptions

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
 from munjang.cli import main
 from munjang.cli.serve import named
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.index.index import Index
 from munjang.index.remote.engine import Unreachable

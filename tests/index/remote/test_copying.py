@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError
 from munjang.index import ends
 from munjang.index.index import Index

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError
 from munjang.index.index import Index
 from support.postgres_server import PostgresServer, postgres_server

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.data.normalise import same_key
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.recipes import AugmentOptions
 from recipes.material import scored, sentences
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.recipes import AugmentOptions, AugmentResult, Candidates
 from munjang.recipes.augmenting import blending

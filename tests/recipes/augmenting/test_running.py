@@ -17,9 +17,8 @@ import torch
 
 import munjang
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.recipes import AugmentResult, Candidates, RecipeOptions, Sampling
 from munjang.recipes.augmenting import trainings

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, MissingExtraError
 from munjang.recipes import Candidates
 from munjang.recipes.augmenting import running

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, ResumeError
 from munjang.recipes.augmenting import scoring
 from munjang.recipes.augmenting.pairs import CandidatePairs

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.recipes import DistillOptions, DistillResult, Source, distill
 from munjang.recipes.distilling import targets, teacher_vectors
 from munjang.students import StudentPlan, VocabularyPlan

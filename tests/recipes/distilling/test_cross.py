@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.recipes import DistillOptions, Teacher, distill
 from munjang.recipes.distilling import targets

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from munjang import recipes
-from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, LeakageWarning, ModelError
 from munjang.evaluation import Scores
 from munjang.nn.bodies import StaticEmbedding

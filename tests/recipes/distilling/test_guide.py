@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelNotFoundError
 from munjang.recipes import DistillOptions, DistillResult, distill
 from munjang.students import StudentPlan, VocabularyPlan

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.recipes import DistillResult
 from munjang.recipes.distilling import targets
 from recipes.distilling.material import cross_run, parallel_file, reranker, whole_run

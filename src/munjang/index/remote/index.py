@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError, ModelError
 from munjang.index import transfer
 from munjang.index.adding import AddReport, Encode

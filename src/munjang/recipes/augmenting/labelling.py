@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError
 from munjang.evaluation.sts import similarities
 from munjang.files import atomic_write, disk_errors

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.progress import Progress
 from munjang.recipes.augmenting.candidates import Candidates

@@ -11,8 +11,7 @@ import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import ModelWarning
 from munjang.recipes.models import bi_encoder, cross_encoder, dtype_of
 from munjang.recipes.options import GivenModel, RecipeOptions

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import Difference
 from munjang.recipes.augmenting.samples import Row

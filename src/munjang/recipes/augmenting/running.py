@@ -25,12 +25,11 @@ from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import is_cross, resolve
 from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.checkpoint.swap import replace_model_folder
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, MissingExtraError
 from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.errors import DataError, InputError
 from munjang.progress import Progress, track
 from munjang.recipes.augmenting.pairs import CandidatePairs

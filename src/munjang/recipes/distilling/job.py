@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from munjang.bi_encoder import BiEncoder
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.recipes.distilling.options import DistillOptions
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.distilling.teachers import Loaded

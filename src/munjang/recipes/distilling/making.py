@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import CrossParts, HeadWish, ModelParts
 from munjang.checkpoint.cross_reading import with_head
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.nn.pooling import Pooling
 from munjang.recipes.distilling.job import Job

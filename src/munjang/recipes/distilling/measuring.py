@@ -15,8 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from munjang.bi_encoder import BiEncoder, Encoded
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder, Encoded
 from munjang.errors import InputError
 from munjang.evaluation import Evaluator, Scores, evaluate
 from munjang.files import atomic_write, disk_errors

@@ -11,7 +11,7 @@ from typing import Any
 from munjang.checkpoint.card import model_card
 from munjang.checkpoint.cross_card import cross_card
 from munjang.checkpoint.cross_writing import form_of
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import CrossEncoder
 from munjang.evaluation import Scores
 from munjang.files import atomic_write, disk_errors
 from munjang.recipes.card import plain_cell

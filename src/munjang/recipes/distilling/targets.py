@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
+from munjang.encoders import CrossEncoder
 from munjang.files import disk_errors
 from munjang.progress import Progress, track
 from munjang.recipes.distilling.job import Job

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from munjang import checkpoint
-from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint.hub import CROSS_ORGANISATION
-from munjang.cross_encoder import CrossEncoder
+from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Dense
 from munjang.recipes.distilling.options import DistillOptions, Teacher, VectorTeacher

@@ -28,7 +28,7 @@ from munjang.training.objectives.base import (
 )
 
 if TYPE_CHECKING:
-    from munjang.bi_encoder import BiEncoder
+    from munjang.encoders import BiEncoder
 
 Distance = Literal["cosine", "euclidean", "manhattan"]
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 import munjang
-from munjang.bi_encoder import BiEncoder
+from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError, ResumeError, TruncationWarning
 from munjang.nn.device import cpu_has_bfloat16
 
@@ -121,12 +121,12 @@ def test_truncation_is_counted(model: BiEncoder) -> None:
 
 
 def test_stream_equals_encode_in_order(minilm_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from munjang import bi_encoder, engine
+    from munjang.encoders import base, engine
 
-    small = engine.Plan(window_texts=7, window_characters=400, budget=64, workers=2)
+    small = engine.Plan(window=(7, 400), budget=64, workers=2)
     model = munjang.load(minilm_path, device="cpu", dtype="float32")
     whole = model.encode(TEXTS)
-    monkeypatch.setattr(bi_encoder, "plan_for", lambda device, threads: small)
+    monkeypatch.setattr(base, "plan_for", lambda device, threads: small)
     parts = list(model.encode_stream(iter(TEXTS)))
     assert len(parts) > len(TEXTS) // 7
     assert np.abs(np.concatenate([part.vectors for part in parts]) - whole).max() < 1e-6
@@ -225,16 +225,13 @@ def test_vectors_that_are_not_finite_are_computed_again_or_refused(minilm_path: 
     model = munjang.load(minilm_path, device="cpu", dtype="bfloat16")
     good = munjang.load(minilm_path, device="cpu", dtype="float32").encode(TEXTS)
     with torch.no_grad():  # the computing copy alone is damaged, as an overflow would
-        model._computer._body.layers[3].mlp.up.weight.fill_(float("inf"))
+        model.runtime._body.layers[3].mlp.up.weight.fill_(float("inf"))
     with pytest.warns(munjang.errors.PrecisionWarning, match="computed again in float32"):
         assert _cosines(model.encode(TEXTS), good).min() > 0.99999
     with torch.no_grad():
         model.parts.body.layers[3].mlp.up.weight.fill_(float("nan"))
     model.refresh()
-    with (
-        pytest.raises(ModelError, match="not finite even in float32"),
-        pytest.warns(munjang.errors.PrecisionWarning),
-    ):
+    with pytest.raises(ModelError, match="not finite even in float32"):
         model.encode(TEXTS)
 
 
@@ -305,10 +302,10 @@ def test_encode_to_keeps_columns(model: BiEncoder, tmp_path: Path) -> None:
 @pytest.fixture
 def interrupted(model: BiEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An output that stopped after some windows of eight texts."""
-    from munjang import bi_encoder, engine
+    from munjang.encoders import base, engine
 
-    small = engine.Plan(window_texts=8, window_characters=10**6, budget=256, workers=1)
-    monkeypatch.setattr(bi_encoder, "plan_for", lambda device, threads: small)
+    small = engine.Plan(window=(8, 10**6), budget=256, workers=1)
+    monkeypatch.setattr(base, "plan_for", lambda device, threads: small)
 
     def breaks_off():
         yield from TEXTS[:30]
@@ -340,10 +337,10 @@ def test_a_resumed_encode_to_refuses_other_texts_and_other_settings(model: BiEnc
 _KILLED = """
     import sys
     import munjang
-    from munjang import bi_encoder, engine
+    from munjang.encoders import base, engine
 
-    small = engine.Plan(window_texts=16, window_characters=10**6, budget=256, workers=2)
-    bi_encoder.plan_for = lambda device, threads: small
+    small = engine.Plan(window=(16, 10**6), budget=256, workers=2)
+    base.plan_for = lambda device, threads: small
     model = munjang.load(sys.argv[1], device="cpu", dtype="float32")
     texts = [f"sentence number {i} " + "word " * (i % 23) for i in range(600)]
     print("skipped", model.encode_to(texts, sys.argv[2]).skipped, flush=True)

@@ -1,4 +1,4 @@
-"""The computer: batches that do not fit are halved; the master weights stay as they were read."""
+"""The runtime: batches that do not fit are halved; the master weights stay as they were read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import munjang
-from munjang.computer import Computer, _fits
+from munjang.encoders.runtime import BiRuntime, CallOptions, _fits
 from munjang.errors import InputError
 from munjang.text.packing import Batch, pack
 
@@ -61,36 +61,36 @@ def test_batches_on_the_cpu_have_few_sizes(model: munjang.BiEncoder, monkeypatch
 
 
 def test_ids_are_checked_before_the_device_sees_them(model: munjang.BiEncoder) -> None:
-    computer = Computer(model.parts, torch.device("cpu"), torch.float32)
+    runtime = BiRuntime(model.parts, torch.device("cpu"), torch.float32)
 
     def batch(ids: list[int]) -> Batch:
         return Batch(np.array(ids, np.int32), np.array([len(ids)], np.int32), np.array([0]))
 
     with pytest.raises(InputError, match=r"token ids must be 0\.\.30521"):
-        computer(batch([101, 30_522, 102]), 0, 384)
+        runtime.forward(batch([101, 30_522, 102]), CallOptions())
     with pytest.raises(InputError, match="got -1"):
-        computer(batch([101, -1, 102]), 0, 384)
+        runtime.forward(batch([101, -1, 102]), CallOptions())
     with pytest.raises(InputError, match="at most 512 tokens"):
-        computer(batch([101] * 513), 0, 384)
+        runtime.forward(batch([101] * 513), CallOptions())
 
 
 def test_the_master_weights_stay_float32(minilm_path: Path) -> None:
     model = munjang.load(minilm_path, device="cpu", dtype="bfloat16")
     assert {p.dtype for p in model.parts.body.parameters()} == {torch.float32}
-    computer = model._computer
+    runtime = model.runtime
     (batch,) = pack(model.tokenizer.encode(TEXTS), 10_000)
     with torch.inference_mode():
-        assert computer(batch, 0, 384).dtype == torch.float32
+        assert runtime.forward(batch, CallOptions()).dtype == torch.float32
 
 
 def test_weights_too_large_for_float16_are_noticed(minilm_path: Path) -> None:
     from munjang import checkpoint
 
     parts = checkpoint.read(minilm_path)
-    assert Computer(parts, torch.device("cpu"), torch.float16).dtype == torch.float16
+    assert BiRuntime(parts, torch.device("cpu"), torch.float16).dtype == torch.float16
     with torch.no_grad():
         parts.body.layers[0].mlp.up.weight[0, 0] = 1e6
-    assert Computer(parts, torch.device("cpu"), torch.float16).dtype == torch.float32
+    assert BiRuntime(parts, torch.device("cpu"), torch.float16).dtype == torch.float32
 
 
 def test_whether_weights_fit_is_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
