@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from munjang.data.rows import Source, unusual
 from munjang.errors import InputError
-from munjang.inputs import Rows, as_rows, progress_teller, split_rows
+from munjang.inputs import Rows, as_rows, split_rows
 
 
 def windows_of(rows: Source, count: int, characters: int) -> list[Rows]:
@@ -74,18 +74,6 @@ def test_what_is_no_list_of_texts_is_refused() -> None:
             as_rows(wrong)
     assert as_rows("one") == (["one"], 1)
     assert as_rows(iter("ab"))[1] is None
-
-
-def test_progress_counts_up_to_the_total(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[tuple[int, int | None]] = []
-    with progress_teller(lambda done, total: told.append((done, total)), 5) as done:
-        done(2)
-        done(0)
-        done(3)
-    assert told == [(2, 5), (5, 5)]
-    with progress_teller(True, 4) as done:
-        done(4)
-    assert "4 of 4 (100%)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Windows of checked inputs, bounded by count and by characters, and progress.
+"""Windows of checked inputs, bounded by count and by characters.
 
 `munjang.data.rows` is the gate that checks texts and pairs; here they are cut into windows (`Rows`, or lists of pairs),
 so that a stream of any length passes through bounded memory.
@@ -6,17 +6,11 @@ so that a stream of any length passes through bounded memory.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from munjang.data.rows import Source, TextRow, open_pairs, open_texts
-
-Progress = bool | Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -100,60 +94,3 @@ def split_pairs(
         characters += length
     if window:
         yield window
-
-
-@contextlib.contextmanager
-def progress_teller(progress: Progress, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A function that takes 'n more are done', from any thread, and tells the caller as they asked."""
-    if progress is False:
-        yield lambda n: None
-        return
-    tell: Callable[[int, int | None], None] = _Line() if progress is True else progress
-    lock = threading.Lock()
-    count = 0
-
-    def more(n: int) -> None:
-        nonlocal count
-        with lock:
-            count += n
-            if n:
-                tell(count, total)
-
-    try:
-        yield more
-    finally:
-        if isinstance(tell, _Line):
-            tell.close()
-
-
-class _Line:
-    """One line on stderr, rewritten at most ten times a second."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._last = 0.0
-        self._shown = False
-
-    def __call__(self, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if now - self._last < 0.1 and done != total:
-            return
-        self._last = now
-        rate = done / max(now - self._started, 1e-9)
-        line = f"{done:,}" + (f" of {total:,} ({done / total:.0%})" if total else "") + f"  {rate:,.0f}/s"
-        if total and rate:
-            line += f"  {clock((total - done) / rate)} left"
-        sys.stderr.write(f"\r{line:<60}")
-        sys.stderr.flush()
-        self._shown = True
-
-    def close(self) -> None:
-        if self._shown:
-            sys.stderr.write("\n")
-
-
-def clock(seconds: float) -> str:
-    """Seconds as people read them: 3:07, 1:02:05."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

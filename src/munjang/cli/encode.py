@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -122,20 +121,19 @@ def _to_file(args: argparse.Namespace, rows: Iterable[TextRow], total: int | Non
 
 def _kept(output: str, *, overwrite: bool) -> str:
     """What an interruption leaves, as the record beside the output says, and how to go on."""
-    from munjang.vector_files.progress import load_progress
+    from munjang.vectors.files import unfinished_rows
 
-    real = Path(os.path.realpath(output))
-    kept = load_progress(real.with_name(real.name + ".progress.json"), Path(output))
-    if kept is None or kept.rows == 0:
+    kept = unfinished_rows(output)
+    if kept == 0:
         return "interrupted before anything was written that could be kept"
     again = "the same command" + (" without --overwrite" if overwrite else "")
-    return f"interrupted; {kept.rows:,} texts are kept beside {output}: {again} goes on from there"
+    return f"interrupted; {kept:,} texts are kept beside {output}: {again} goes on from there"
 
 
 def _to_stdout(
     args: argparse.Namespace, rows: Iterable[TextRow], total: int | None, reporter: Reporter
 ) -> EncodeReport:
-    from munjang.vector_files.stores import shortest_decimals
+    from munjang.vectors.files import shortest_decimals
 
     model = load_model(args, reporter)
     update = reporter.progress(total)

@@ -14,11 +14,11 @@ import numpy as np
 
 from munjang.data.rows import Source, read_texts
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
-    from munjang.vectors.rows import Vectors
+    from munjang.vectors.similarity import Vectors
 
 TextsOrVectors: TypeAlias = "Source | Vectors"
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from munjang.data.rows import read_texts
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks import topics_saving
 from munjang.tasks.candidates import Language, check_choices
 from munjang.tasks.class_tfidf import Word, class_words
