@@ -195,7 +195,9 @@ def test_errors_come_before_the_model_is_loaded(small: Any, tmp_path: Path, caps
     path.write_text('"x"\n' * 10 + "null\n")
     assert main(["encode", str(path), "-o", str(tmp_path / "a.npy")]) == 1
     assert small.options == {}
-    assert capsys.readouterr().err == f"munjang: error: {path}, line 11: expected an object or a string, got null\n"
+    told = capsys.readouterr().err
+    assert told.startswith(f"munjang: error: {path}, line 11: expected an object")
+    assert told.endswith("or a string, got null\n")
     assert main(["encode", str(tmp_path / "b.txt")]) == 1
     assert main(["encode", "-", "-"]) == 1
     assert "Traceback" not in capsys.readouterr().err

@@ -196,7 +196,7 @@ def test_export_and_import(run: Run, made: Path, tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("id,text\n1,가\n2,나,다\n3,라\n", "bad.csv, line 3: expected 2 fields"),
-        ("id,text\n1,가\n1,나\n", "bad.csv, line 3: the id '1' stands already"),
+        ("id,text\n1,가\n1,나\n", "bad.csv, line 3: the id '1' repeats"),
         ("id,text\n1,가\n,나\n", "bad.csv, line 3: expected an id"),
         ('id,text\n1,"가\n2,나\n', "bad.csv, in the record that starts at line 2"),
         ("id,text,\n1,가,x\n", "bad.csv: .*a field must be named"),

@@ -118,7 +118,7 @@ TEXT_DOORS: dict[str, Callable[[Any, Any, Path], Any]] = {
     "search_texts": lambda source, m, folder: [hit.text for hit in search_texts(source, "비", model=m.bi).hits],
     "cluster": lambda source, m, folder: cluster(source, m.bi, method="kmeans", k=2).labels,
     "topics": lambda source, m, folder: topics(source, m.bi, k=2).labels,
-    "Topics.assign": lambda source, m, folder: topics(TEXTS, m.bi, k=2).assign(source).topics,
+    "Topics.assign": lambda source, m, folder: m.topics.assign(source).topics,
     "keywords": lambda source, m, folder: [[w.text for w in row] for row in keywords_of_many(source, m.bi)],
     "mine_paraphrases": lambda source, m, folder: [
         (pair.left, pair.right) for pair in mine_paraphrases(source, m.bi, threshold=0.5)
@@ -127,8 +127,8 @@ TEXT_DOORS: dict[str, Callable[[Any, Any, Path], Any]] = {
         group.tolist() for group in near_duplicates(source, m.bi, threshold=0.9).groups
     ],
     "Classifier.fit": lambda source, m, folder: fitted(source, m.bi),
-    "Classifier.predict": lambda source, m, folder: Classifier.fit(TEXTS, LABELS, m.bi).predict(source),
-    "Classifier.evaluate": lambda source, m, folder: str(Classifier.fit(TEXTS, LABELS, m.bi).evaluate(source, LABELS)),
+    "Classifier.predict": lambda source, m, folder: m.classifier.predict(source),
+    "Classifier.evaluate": lambda source, m, folder: str(m.classifier.evaluate(source, LABELS)),
     "map": lambda source, m, folder: text_map(source, m.bi, method="pca").points,
     "Examples": lambda source, m, folder: Examples("x", "plain", {"text": source}).columns["text"],
     "read_texts": lambda source, m, folder: read_texts(source),
@@ -138,6 +138,8 @@ TEXT_DOORS: dict[str, Callable[[Any, Any, Path], Any]] = {
 class Models:
     def __init__(self, bi: BiEncoder, cross: CrossEncoder) -> None:
         self.bi, self.cross = bi, cross
+        self.classifier = Classifier.fit(TEXTS, LABELS, bi)
+        self.topics = topics(TEXTS, bi, k=2)
         self._expected: dict[str, Any] = {}
 
     def expected(self, door: str, folder: Path) -> Any:
@@ -153,7 +155,7 @@ def models(model: BiEncoder, reranker: CrossEncoder) -> Models:
     return Models(model, reranker)
 
 
-@pytest.mark.parametrize(("door", "source"), product(TEXT_DOORS, TEXT_SOURCES))
+@pytest.mark.parametrize(("door", "source"), list(product(TEXT_DOORS, TEXT_SOURCES)))
 def test_every_door_reads_every_source(door: str, source: str, models: Models, tmp_path: Path) -> None:
     found = TEXT_DOORS[door](TEXT_SOURCES[source](tmp_path), models, tmp_path)
     expected = models.expected(door, tmp_path / "list")
@@ -184,7 +186,7 @@ BAD_SOURCES: dict[str, tuple[Callable[[], Any], str]] = {
 TAKES_ONE_TEXT = ("encode", "encode_query", "encode_document", "encode_stream", "encode_to", "similarity", "keywords")
 
 
-@pytest.mark.parametrize(("door", "source"), product(TEXT_DOORS, BAD_SOURCES))
+@pytest.mark.parametrize(("door", "source"), list(product(TEXT_DOORS, BAD_SOURCES)))
 def test_every_door_refuses_what_holds_no_texts(door: str, source: str, models: Models, tmp_path: Path) -> None:
     make, message = BAD_SOURCES[source]
     with pytest.raises((InputError, DataError), match=message):
@@ -227,7 +229,7 @@ PAIR_DOORS: dict[str, Callable[[CrossEncoder, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("door", "source"), product(PAIR_DOORS, PAIR_SOURCES))
+@pytest.mark.parametrize(("door", "source"), list(product(PAIR_DOORS, PAIR_SOURCES)))
 def test_every_door_reads_pairs(door: str, source: str, reranker: CrossEncoder, tmp_path: Path) -> None:
     found = PAIR_DOORS[door](reranker, PAIR_SOURCES[source](tmp_path))
     assert np.array_equal(found, reranker.predict(PAIRS))

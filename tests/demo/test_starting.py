@@ -170,7 +170,7 @@ def test_progress_knows_how_many_there_are(service: Service, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.csv", "id,text\n1,one\n1,two\n", "the id '1' stands already"),
+        ("a.csv", "id,text\n1,one\n1,two\n", "the id '1' repeats"),
         ("a.jsonl", '{"text": "one"}\n{"text":\n', "line 2"),
         ("a.csv", "x,y\n1,2\n", "column"),
         ("a.txt", "\n\n", "there is no document"),

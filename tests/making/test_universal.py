@@ -213,7 +213,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_texts_that_are_none(teacher: UniversalTeacher) -> None:
-    with pytest.raises(InputError, match="got one text"):
+    with pytest.raises(InputError, match="a single text"):
         teacher.encode("한 문장")
     with pytest.raises(InputError, match="text 1 must be a string"):
         teacher.encode(["a", 3])  # type: ignore[list-item]

@@ -204,7 +204,7 @@ def test_items_without_words_are_left_out_aloud(model: BiEncoder) -> None:
         ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "items 0 and 1 both have 'a'"),
         ([{"id": None, "text": "x"}], "id of item 0"),
         ([{"id": "a", "text": "x", "when": object()}], "fit for JSON"),
-        ({"id": "a", "text": "x"}, "list or stream"),
+        ({"id": "a", "text": "x"}, "got dict"),
     ],
 )
 def test_items_that_are_none(model: BiEncoder, items: object, told: str) -> None:

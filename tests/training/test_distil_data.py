@@ -52,7 +52,7 @@ def test_columns_of_taught_and_plain() -> None:
     ):
         with pytest.raises(InputError, match=message):
             Examples("ours", kind, wrong, vectors[:1])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="of plain texts nothing is known, but targets were given"):
+    with pytest.raises(InputError, match="plain texts have no targets"):
         Examples("ours", "plain", {"text": ["a"]}, np.zeros(1))
     with pytest.raises(InputError, match="kind 'taught' need targets"):
         Examples("ours", "taught", {"text": ["a"]})

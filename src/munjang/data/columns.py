@@ -148,7 +148,7 @@ def choose_columns(
     unknown = [role for role in given if role not in roles_of(kind) and not _is_more_role(kind, role)]
     if unknown:
         known = f"{', '.join(roles_of(kind))}{_and_more(kind)}"
-        raise InputError(f"the roles of columns for {kind!r} are {known}; got {', '.join(unknown)}")
+        raise InputError(f"columns of examples of kind {kind!r} are {known}; got {', '.join(unknown)}")
     texts: dict[str, int] = {}
     guessed: list[str] = []
 

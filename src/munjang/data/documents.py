@@ -234,7 +234,7 @@ def open_documents(source: object) -> Iterable[Any]:
     Raises:
         InputError: `source` is a single text or dict, or it is not clear which column holds the texts.
     """
-    wanted = "a list or another iterable of texts or of dicts with 'text' (one document is [document])"
+    wanted = "a list of texts or of dicts with 'text' (one document is [document])"
     if isinstance(source, str):
         raise InputError(f"documents must be {wanted}, got str")
     opened = open_source(source, None, "documents", wanted)

@@ -61,13 +61,19 @@ class Examples:
     def __post_init__(self) -> None:
         check_kind(self.kind)
         check_columns(self.kind, list(self.columns))
-        columns = {role: self._checked_texts(role, texts) for role, texts in self.columns.items()}
+        columns = {
+            # a list of strings is not copied: sets share their texts
+            role: texts
+            if isinstance(texts, list) and set(map(type, texts)) <= {str}
+            else read_texts(texts, name=f"{self._called}, column {role}")
+            for role, texts in self.columns.items()
+        }
         lengths = {role: len(texts) for role, texts in columns.items()}
         if len(set(lengths.values())) != 1:
-            raise InputError(f"{self._called}: columns must be of one length, got {lengths}")
+            raise self._error(f"columns must be of one length, got {lengths}")
         object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "targets", self._checked_targets())
         object.__setattr__(self, "labels", tuple(self.labels))
+        object.__setattr__(self, "targets", self._checked_targets())
         object.__setattr__(self, "groups", self._checked_groups())
         if not self.reading.rows:  # made by hand
             object.__setattr__(self, "reading", Reading(self.name, len(self), len(self)))
@@ -112,7 +118,7 @@ class Examples:
     def row(self, i: int) -> dict[str, object]:
         """Return one row to show: its texts, and its score, label name or relevance."""
         if not -len(self) <= i < len(self):
-            raise InputError(f"{self._called}: row must be 0..{len(self) - 1}, got {i}")
+            raise self._error(f"row must be 0..{len(self) - 1}, got {i}")
         found: dict[str, object] = {role: texts[i] for role, texts in self.columns.items()}
         if self.targets is not None:
             if self.kind in ("labelled", "classified"):
@@ -125,7 +131,7 @@ class Examples:
 
     def take(self, rows: Array | Sequence[int], *, name: str | None = None) -> Examples:
         """Return these rows in this order; of ranked examples, the rows of one query must stay together."""
-        places = _places(rows, len(self), self._called)
+        places = self._places(rows)
         return replace(
             self,
             name=self.name if name is None else name,
@@ -140,9 +146,9 @@ class Examples:
         units = np.arange(len(self)) if self.groups is None else np.unique(self.groups)
         size = round(len(units) * fraction) if 0 < fraction < 1 else 0
         if not 0 < size < len(units):
-            raise InputError(
-                f"{self._called}: fraction must be in 0..1 and leave something on both sides of"
-                f" {len(units):,} {'rows' if self.groups is None else 'queries'}, got {fraction}"
+            what = "rows" if self.groups is None else "queries"
+            raise self._error(
+                f"fraction must be in 0..1 and leave {what} of {len(units):,} on both sides, got {fraction}"
             )
         chosen = np.random.default_rng(seed).choice(units, size, replace=False)
         inside = np.isin(units if self.groups is None else self.groups, chosen)
@@ -169,9 +175,7 @@ class Examples:
 
     def less(self, rows: Array | Sequence[int], *, reason: str) -> Examples:
         """Return all rows but these, which are counted in `reading` under the reason."""
-        kept = np.ones(len(self), dtype=np.bool_)
-        kept[_places(rows, len(self), self._called)] = False
-        taken = self.take(kept)
+        taken = self.take(np.delete(np.arange(len(self)), self._places(rows)))
         count = len(self) - len(taken)
         return replace(taken, reading=self.reading.refusing({reason: count} if count else {}))
 
@@ -195,66 +199,80 @@ class Examples:
     def _called(self) -> str:
         return self.name or "examples"
 
-    def _checked_texts(self, role: str, texts: Any) -> list[str]:
-        if isinstance(texts, list) and set(map(type, texts)) <= {str}:
-            return texts  # not copied: sets share their texts
-        return read_texts(texts, name=f"{self._called}, column {role}")
+    def _error(self, message: str) -> InputError:
+        return InputError(f"{self._called}: {message}")
 
     def _checked_targets(self) -> Array | None:
+        kind, count = self.kind, len(self)
         if self.targets is None:
-            if self.kind not in ("pairs", "plain"):
-                raise InputError(f"{self._called}: examples of kind {self.kind!r} need targets, got None")
+            if kind not in ("pairs", "plain"):
+                raise self._error(f"examples of kind {kind!r} need targets, got None")
             return None
-        if self.kind == "plain":
-            raise InputError(f"{self._called}: plain texts have no targets, got some")
+        if kind == "plain":
+            raise self._error("plain texts have no targets, got some")
         targets = _as_array(self.targets)
-        wanted: tuple[int, ...] = (len(self),)
-        if self.kind == "pairs":
-            wanted = (len(self), len(self.columns) - 1)
-        elif self.kind == "taught":
-            wanted = (len(self), targets.shape[1] if targets.ndim == 2 else 0)
+        shapes = {
+            "pairs": (count, len(self.columns) - 1),
+            "taught": (count, targets.shape[1] if targets.ndim == 2 else 0),
+        }
+        wanted = shapes.get(kind, (count,))
         if targets.shape != wanted:
-            raise InputError(f"{self._called}: targets must be of shape {list(wanted)}, got {list(targets.shape)}")
-        if self.kind in ("labelled", "classified"):
-            return self._checked_ids(targets)
+            raise self._error(f"targets must be of shape {list(wanted)}, got {list(targets.shape)}")
+        if kind in ("labelled", "classified"):
+            if not self.labels:
+                raise self._error(f"examples of kind {kind!r} need the names of their labels")
+            if len(set(self.labels)) != len(self.labels):
+                raise self._error(f"label names must differ from each other, got {self.labels}")
+            if count and targets.dtype.kind not in "iu":
+                raise self._error(f"labels must be whole numbers, got {targets.dtype}")
+            outside = np.flatnonzero((targets < 0) | (targets >= len(self.labels)))
+            if len(outside):
+                raise self._error(
+                    f"label ids must be 0..{len(self.labels) - 1} ({', '.join(self.labels[:10])}), got "
+                    f"{targets[outside[0]]}; the first in row {outside[0]}, {len(outside):,} in all"
+                )
+            return targets.astype(np.int64, copy=False)
         if self.labels:
-            raise InputError(f"{self._called}: examples of kind {self.kind!r} have no labels, got {self.labels}")
+            raise self._error(f"examples of kind {kind!r} have no labels, got {self.labels}")
         if targets.dtype.kind not in "fiu":
-            raise InputError(f"{self._called}: targets must be numbers, got {targets.dtype}")
-        if not (self.kind == "taught" and targets.dtype == np.float16):
+            raise self._error(f"targets must be numbers, got {targets.dtype}")
+        if not (kind == "taught" and targets.dtype == np.float16):
             targets = targets.astype(np.float32, copy=False)
-        _check_finite(targets, self._called)
-        if self.kind == "scored" and len(self) and not (targets.min() >= 0 and targets.max() <= 1):
-            raise InputError(
-                f"{self._called}: scores must be in 0..1, got {targets.min():g}..{targets.max():g}."
-                " Divide them by their range, or read them with score_range"
+        bad = [~np.isfinite(block).reshape(len(block), -1).all(axis=1) for block in blocks_of(targets)]
+        rows = np.flatnonzero(np.concatenate(bad)) if bad else np.zeros(0, np.int64)
+        if len(rows):
+            raise self._error(f"targets must be finite; the first in row {rows[0]}, {len(rows):,} in all")
+        if kind == "scored" and count and not (targets.min() >= 0 and targets.max() <= 1):
+            raise self._error(
+                f"scores must be in 0..1, got {targets.min():g}..{targets.max():g}. Divide them by their range, or "
+                "read them with score_range"
             )
         return targets
 
-    def _checked_ids(self, targets: Array) -> Array:
-        if not self.labels:
-            raise InputError(f"{self._called}: examples of kind {self.kind!r} need the names of their labels")
-        if len(set(self.labels)) != len(self.labels):
-            raise InputError(f"{self._called}: label names must differ from each other, got {self.labels}")
-        if len(targets) and targets.dtype.kind not in "iu":
-            raise InputError(f"{self._called}: labels must be whole numbers, got {targets.dtype}")
-        outside = (targets < 0) | (targets >= len(self.labels))
-        if outside.any():
-            raise InputError(
-                f"{self._called}: label ids must be 0..{len(self.labels) - 1} ({', '.join(self.labels[:10])}),"
-                f" got {targets[outside][0]}; {_first_bad(outside)}"
-            )
-        return targets.astype(np.int64, copy=False)
-
     def _checked_groups(self) -> Array | None:
         if (self.groups is not None) != (self.kind == "ranked"):
-            raise InputError(f"{self._called}: groups belong to examples of kind 'ranked', and to no others")
+            raise self._error("groups belong to examples of kind 'ranked', and to no others")
         if self.groups is None:
             return None
         groups = _as_array(self.groups).astype(np.int64, copy=False)
-        if groups.shape != (len(self),) or (len(groups) and (np.diff(groups) < 0).any()):
-            raise InputError(f"{self._called}: groups must be one number a row, ascending")
+        if groups.shape != (len(self),) or (np.diff(groups) < 0).any():
+            raise self._error("groups must be one number a row, ascending")
         return groups
+
+    def _places(self, rows: Array | Sequence[int]) -> Array:
+        """Row numbers, of numbers or of a mask."""
+        places = _as_array(rows)
+        if places.dtype == np.bool_ and places.shape != (len(self),):
+            raise self._error(f"a mask must have one entry a row ({len(self):,}), got shape {list(places.shape)}")
+        if places.dtype == np.bool_:
+            return np.flatnonzero(places)
+        if places.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        if places.ndim != 1 or places.dtype.kind not in "iu":
+            raise self._error(f"rows must be a list of whole numbers, got {places.dtype} {list(places.shape)}")
+        if places.min() < 0 or places.max() >= len(self):
+            raise self._error(f"rows must be 0..{len(self) - 1}, got {places.min()}..{places.max()}")
+        return places.astype(np.int64, copy=False)
 
 
 def join(parts: Sequence[Examples], *, name: str) -> Examples:
@@ -274,25 +292,20 @@ def join(parts: Sequence[Examples], *, name: str) -> Examples:
     reading = first.reading
     for part in parts[1:]:
         reading = reading.plus(part.reading)
+    groups: list[Array] = []
+    for part in parts:
+        if part.groups is not None and len(part):
+            start = int(groups[-1][-1]) + 1 if groups else 0
+            groups.append(part.groups - part.groups[0] + start)
     targets = [part.targets for part in parts if part.targets is not None]
     return replace(
         first,
         name=name,
         columns={role: list(chain.from_iterable(part.columns[role] for part in parts)) for role in first.columns},
         targets=np.concatenate(targets) if targets else None,
-        groups=_joined_groups(parts) if first.kind == "ranked" else None,
+        groups=np.concatenate(groups) if groups else first.groups,
         reading=reading,
     )
-
-
-def _joined_groups(parts: Sequence[Examples]) -> Array:
-    pieces: list[Array] = []
-    following = 0
-    for part in parts:
-        if part.groups is not None and len(part):
-            pieces.append(part.groups - part.groups[0] + following)
-            following = int(pieces[-1][-1]) + 1
-    return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 
 
 def _as_array(values: Any) -> Array:
@@ -308,42 +321,11 @@ def blocks_of(values: Array) -> Iterator[Array]:
     return (values[at : at + rows] for at in range(0, len(values), rows))
 
 
-def _check_finite(targets: Array, called: str) -> None:
-    count, first, at = 0, -1, 0
-    for block in blocks_of(targets):
-        bad = ~np.isfinite(block)
-        if bad.any():
-            first = at + int(np.argwhere(bad)[0][0]) if first < 0 else first
-            count += int(bad.sum())
-        at += len(block)
-    if count:
-        raise InputError(f"{called}: targets must be finite; the first in row {first}, {count:,} in all")
-
-
 def _taken(targets: Array, places: Array) -> Array:
     """Some rows; consecutive ones are a view, which leaves a memory map on the disk."""
     if len(places) and targets.ndim == 2 and (np.diff(places) == 1).all():
         return targets[int(places[0]) : int(places[-1]) + 1]
     return targets[places]
-
-
-def _first_bad(bad: Array) -> str:
-    return f"the first in row {int(np.argwhere(bad)[0][0])}, {int(bad.sum()):,} in all"
-
-
-def _places(rows: Array | Sequence[int], count: int, called: str) -> Array:
-    places = _as_array(rows)
-    if places.dtype == np.bool_:
-        if places.shape != (count,):
-            raise InputError(f"{called}: a mask must have one entry a row ({count:,}), got shape {list(places.shape)}")
-        return np.flatnonzero(places)
-    if places.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if places.ndim != 1 or places.dtype.kind not in "iu":
-        raise InputError(f"{called}: rows must be a list of whole numbers, got {places.dtype} {list(places.shape)}")
-    if places.min() < 0 or places.max() >= count:
-        raise InputError(f"{called}: rows must be 0..{count - 1}, got {places.min()}..{places.max()}")
-    return places.astype(np.int64, copy=False)
 
 
 def _renumbered(groups: Array, called: str) -> Array:

@@ -1,9 +1,8 @@
-"""Do evaluation sentences stand in the training data? Counted, shown, and removable.
+"""Leakage: evaluation sentences in training data, counted, shown, and removable.
 
-Enters: the sets that train and the sets that evaluate. Leaves: for every evaluation set, how many of its sentences
-and rows were seen, exactly and after normalisation (NFKC, no case, no spaces, no punctuation), which rows these are,
-and which training rows hold them. A text becomes a 64-bit number, so that the time grows with the rows only and a
-text takes a few bytes; that two of two million different texts share a number happens about once in ten million runs.
+Texts are compared exactly and after normalisation (NFKC, no case, no spaces, no punctuation), as 64-bit hashes: time
+grows with the rows only, and a text takes a few bytes. Two of two million different texts share a hash about once in
+ten million runs.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _SHOWN = 5  # texts that are shown of every set
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """What of one evaluation set stands in the training data, under one way of comparing texts."""
+    """Texts that one evaluation set shares with the training data, under one way of comparing."""
 
     sentences: int  # different sentences that were seen
     some: Int64  # rows with at least one text seen
     every: Int64  # rows with every text seen
-    whole: Int64  # rows whose texts stand together in one training row, in either order
+    whole: Int64  # rows whose texts are together in one training row, in either order
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ class TrainLeakage:
 
 @dataclass(frozen=True, eq=False)
 class Leakage:
-    """What the evaluation sets and the training sets share."""
+    """Texts that evaluation and training sets share."""
 
     sets: tuple[SetLeakage, ...]  # in the order of the evaluation sets
     train: tuple[TrainLeakage, ...]  # in the order of the training sets
@@ -80,56 +79,57 @@ class Leakage:
 
 
 def leakage(train: Sequence[Examples], evaluation: Sequence[Examples]) -> Leakage:
-    """Compare every text of the evaluation sets with every text of the training sets."""
-    exact = _Side(train, evaluation, hash)
-    normalised = _Side(train, evaluation, lambda text: hash(normalise(text)))
+    """Compare every text of the evaluation sets with every text of the training sets.
+
+    Example:
+        >>> train = Examples("train", "plain", {"text": ["비가 온다."]})
+        >>> print(leakage([train], [Examples("test", "plain", {"text": ["비가 온다"]})]).sets[0].normalised.sentences)
+        1
+    """
+    exact = _overlaps(train, evaluation, hash)
+    normalised = _overlaps(train, evaluation, lambda text: hash(normalise(text)))
     sets = []
-    for place, examples in enumerate(evaluation):
-        found = normalised.overlap(place)
-        sets.append(
-            SetLeakage(
-                examples.name,
-                len(examples),
-                len(np.unique(exact.evaluation[place])),
-                exact.overlap(place),
-                found,
-                tuple(_seen_texts(examples, found.some, normalised.seen(place))),
-            )
-        )
-    held = _unique(normalised.evaluation)
-    rows = [np.flatnonzero(np.isin(numbers, held).any(axis=1)) for numbers in normalised.train]
-    found_train = (TrainLeakage(one.name, len(one), some) for one, some in zip(train, rows, strict=True))
-    return Leakage(tuple(sets), tuple(found_train))
+    for examples, (exact_overlap, _, sentences), (overlap, seen, _) in zip(
+        evaluation, *(exact[0], normalised[0]), strict=True
+    ):
+        columns = list(examples.columns.values())
+        texts = (columns[at][row] for row in overlap.some[:_SHOWN] for at in np.flatnonzero(seen[row]))
+        shown = tuple(dict.fromkeys(texts))[:_SHOWN]
+        sets.append(SetLeakage(examples.name, len(examples), sentences, exact_overlap, overlap, shown))
+    held = zip(train, normalised[1], strict=True)
+    return Leakage(tuple(sets), tuple(TrainLeakage(examples.name, len(examples), rows) for examples, rows in held))
 
 
 def without(examples: Examples, rows: Int64 | Sequence[int]) -> Examples:
-    """The examples less these rows, of training or of evaluation; the rows left out are counted."""
+    """Return the examples without these rows, of training or of evaluation, which are counted in `reading`."""
     return examples.less(rows, reason="stands in training and in evaluation")
 
 
-class _Side:
-    """All texts as numbers, under one way of comparing them."""
+def _overlaps(
+    train: Sequence[Examples], evaluation: Sequence[Examples], number: Callable[[str], int]
+) -> tuple[list[tuple[Overlap, npt.NDArray[np.bool_], int]], list[Int64]]:
+    """Compare under one number for equal texts.
 
-    def __init__(self, train: Sequence[Examples], evaluation: Sequence[Examples], number: Callable[[str], int]) -> None:
-        self.train = [_numbers(examples, number) for examples in train]
-        self.evaluation = [_numbers(examples, number) for examples in evaluation]
-        self._texts = _unique(self.train)
-        self._rows = np.unique(
-            np.concatenate([np.zeros(0, np.int64), *(_row_numbers(one).ravel() for one in self.train)])
-        )
-
-    def seen(self, place: int) -> npt.NDArray[np.bool_]:
-        return np.isin(self.evaluation[place], self._texts)
-
-    def overlap(self, place: int) -> Overlap:
-        numbers = self.evaluation[place]
-        seen = self.seen(place)
-        return Overlap(
+    Returns:
+        For every evaluation set its overlap, which of its texts [rows, columns] are in the training data, and how many
+        different texts it has; for every training set the rows with a text of any evaluation set.
+    """
+    train_numbers = [_numbers(examples, number) for examples in train]
+    evaluation_numbers = [_numbers(examples, number) for examples in evaluation]
+    train_texts, train_rows = _unique(train_numbers), _unique(map(_row_numbers, train_numbers))
+    overlaps = []
+    for numbers in evaluation_numbers:
+        seen = np.isin(numbers, train_texts)
+        whole = np.isin(_row_numbers(numbers), train_rows).any(axis=1)
+        overlap = Overlap(
             sentences=len(np.unique(numbers[seen])),
             some=np.flatnonzero(seen.any(axis=1)),
             every=np.flatnonzero(seen.all(axis=1)),
-            whole=np.flatnonzero(np.isin(_row_numbers(numbers), self._rows).any(axis=1)),
+            whole=np.flatnonzero(whole),
         )
+        overlaps.append((overlap, seen, len(np.unique(numbers))))
+    held = _unique(evaluation_numbers)
+    return overlaps, [np.flatnonzero(np.isin(numbers, held).any(axis=1)) for numbers in train_numbers]
 
 
 def _numbers(examples: Examples, number: Callable[[str], int]) -> Int64:
@@ -154,9 +154,3 @@ def _row_numbers(numbers: Int64) -> Int64:
 
 def _unique(sets: Iterable[Int64]) -> Int64:
     return np.unique(np.concatenate([np.zeros(0, np.int64), *(numbers.ravel() for numbers in sets)]))
-
-
-def _seen_texts(examples: Examples, rows: Int64, seen: npt.NDArray[np.bool_]) -> list[str]:
-    columns = list(examples.columns.values())
-    found = (columns[column][row] for row in rows[:_SHOWN] for column in np.flatnonzero(seen[row]))
-    return list(dict.fromkeys(found))[:_SHOWN]

@@ -371,6 +371,8 @@ class Pairs:
                 return
             source = open_rows(chain(head, items), name="pairs")
         table = source.open()
+        if not table.names:
+            raise source.error(f"{source.name}: there is not a single row")
         try:
             first_key, second_key = self._choose(table, source)
         except DataError as error:
