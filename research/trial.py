@@ -18,7 +18,7 @@ from torch import nn
 
 from munjang import evaluation
 from munjang.bi_encoder import BiEncoder
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import InputError
@@ -149,7 +149,7 @@ def run_trial(trial: Trial, base: BiEncoder, material: Material, setup: Setup) -
     }
 
 
-def fresh_parts(trial: Trial, base: BiEncoder, *, random: bool) -> ModelParts:
+def fresh_parts(trial: Trial, base: BiEncoder, *, random: bool) -> BiParts:
     """A copy of the body, or the same body with random weights; the row's pooling, and nothing after it."""
     body = copy.deepcopy(base.parts.body)
     leftover = base.parts.leftover
@@ -181,7 +181,7 @@ def _objective_name(row: Row, stage: Stage) -> str:
 
 
 def _bi_encoder(
-    trial: Trial, parts: ModelParts, base: BiEncoder, material: Material, setup: Setup
+    trial: Trial, parts: BiParts, base: BiEncoder, material: Material, setup: Setup
 ) -> tuple[BiEncoder, list[TrainingResult]]:
     model = BiEncoder(parts, device=base.device, dtype="float32")
     runs = []
@@ -193,7 +193,7 @@ def _bi_encoder(
 
 
 def _cross_encoder(
-    trial: Trial, parts: ModelParts, base: BiEncoder, material: Material, setup: Setup
+    trial: Trial, parts: BiParts, base: BiEncoder, material: Material, setup: Setup
 ) -> tuple[CrossEncoder, list[TrainingResult]]:
     """Each stage has a head of its own: three labels, or one score; the body goes on."""
     model: CrossEncoder | None = None

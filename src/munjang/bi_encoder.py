@@ -8,6 +8,7 @@ device, in the precision chosen there. Every method may be called from several t
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import json
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor
 
 from munjang import checkpoint, vectors
-from munjang.checkpoint import ModelParts, with_thresholds
+from munjang.checkpoint import BiParts
 from munjang.computer import Computer, Copyable, fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
@@ -59,9 +60,7 @@ class Job:
 class BiEncoder(Copyable):
     """A sentence encoder. Make one with `munjang.load`."""
 
-    def __init__(
-        self, parts: ModelParts, *, device: str | torch.device | None = None, dtype: DTypeName = "auto"
-    ) -> None:
+    def __init__(self, parts: BiParts, *, device: str | torch.device | None = None, dtype: DTypeName = "auto") -> None:
         self.parts = parts
         self._device = choose_device(device)
         self._asked = dtype
@@ -88,7 +87,7 @@ class BiEncoder(Copyable):
         `pooling` overrides the saved one (for example to compare CLS, mean and max of an untrained BERT).
         """
         folder = checkpoint.resolve(path_or_id, revision=revision, local_files_only=local_files_only)
-        parts = checkpoint.read(folder, pooling=pooling, max_length=max_length)
+        parts = checkpoint.read_bi(folder, pooling=pooling, max_length=max_length)
         for note in parts.notes:
             warnings.warn(f"{path_or_id}: {note}", ModelWarning, stacklevel=2)
         return cls(parts, device=device, dtype=dtype)
@@ -176,8 +175,9 @@ class BiEncoder(Copyable):
 
     def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> BiEncoder:
         """The same model with these thresholds in place of its own; it shares the weights."""
-        other = with_thresholds(self, thresholds)
-        other.parts.truncate_dim = self._truncate_dim  # the width that they hold for
+        other = copy.copy(self)
+        # They hold for the width that the model has now.
+        other.parts = replace(self.parts.with_thresholds(thresholds), truncate_dim=self._truncate_dim)
         return other
 
     @property
@@ -324,7 +324,7 @@ class BiEncoder(Copyable):
         alone; its vectors differ a little. Atomic: a killed save leaves the old model or none, never a half one.
         """
         parts = replace(self.parts, truncate_dim=self._truncate_dim, thresholds=self.thresholds)
-        checkpoint.write(parts, Path(path), dtype=dtype, card=card)
+        checkpoint.write_bi(parts, Path(path), dtype=dtype, card=card)
 
     def describe(self) -> dict[str, object]:
         """What the model is, for people: `munjang info` prints it."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from munjang.checkpoint import CrossParts, ModelParts
+from munjang.checkpoint import BiParts, CrossParts
 from munjang.errors import InputError, ModelWarning
 from munjang.nn.device import choose_device
 from munjang.nn.encoder import Encoder
@@ -73,7 +73,7 @@ class Copyable(ABC):
 class Computer:
     """Body, pooling and heads on one device in one precision; reads only, so that threads may share it."""
 
-    def __init__(self, parts: ModelParts, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, parts: BiParts, device: torch.device, dtype: torch.dtype) -> None:
         self._pooling, self._checks = parts.pooling, parts.body.config
         self.device = device
         self.dtype = dtype if _fits(parts.body, dtype) else torch.float32
@@ -158,7 +158,7 @@ def _fits(body: nn.Module, dtype: torch.dtype) -> bool:
     return not largest or bool(torch.stack(largest).max() <= torch.finfo(dtype).max)
 
 
-def fingerprint_of(parts: ModelParts) -> str:
+def fingerprint_of(parts: BiParts) -> str:
     """A hash of everything that decides the vectors."""
     heads = [repr(head) + getattr(head, "activation", "") for head in parts.heads]
     return _fingerprint(

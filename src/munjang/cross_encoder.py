@@ -9,6 +9,7 @@ called from several threads at once.
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
 import warnings
@@ -23,10 +24,7 @@ import torch
 from torch import Tensor
 
 from munjang import checkpoint
-from munjang.checkpoint import CrossParts, HeadWish, ModelParts, with_thresholds
-from munjang.checkpoint.cross_parts import HeadName
-from munjang.checkpoint.cross_reading import from_model
-from munjang.checkpoint.hub import CROSS_ORGANISATION
+from munjang.checkpoint import BiParts, CrossParts, HeadName
 from munjang.computer import Copyable, CrossComputer, cross_fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
@@ -44,7 +42,7 @@ class HasParts(Protocol):
     """A bi-encoder, as far as a new cross-encoder needs it."""
 
     @property
-    def parts(self) -> ModelParts: ...
+    def parts(self) -> BiParts: ...
 
 
 @dataclass(frozen=True)
@@ -108,10 +106,8 @@ class CrossEncoder(Copyable):
         labels: how many outputs, or their names; where the saved head has others, the body is kept, the head is new,
         and a `ModelWarning` says so. head: 'sbert' (the paper's) or 'standard' (the family's own) for a new head.
         """
-        folder = checkpoint.resolve(
-            path_or_id, revision=revision, local_files_only=local_files_only, organisation=CROSS_ORGANISATION
-        )
-        parts = checkpoint.read_cross(folder, wish=HeadWish(labels, head), max_length=max_length)
+        folder = checkpoint.resolve(path_or_id, revision=revision, local_files_only=local_files_only, cross=True)
+        parts = checkpoint.read_cross(folder, labels=labels, head=head, max_length=max_length)
         for note in parts.notes:
             warnings.warn(f"{path_or_id}: {note}", ModelWarning, stacklevel=2)
         return cls(parts, device=device, dtype=dtype)
@@ -119,7 +115,7 @@ class CrossEncoder(Copyable):
     @classmethod
     def from_body(
         cls,
-        body: ModelParts | HasParts,
+        body: BiParts | HasParts,
         labels: Sequence[str] | int = 1,
         *,
         head: HeadName | None = None,
@@ -128,8 +124,9 @@ class CrossEncoder(Copyable):
         dtype: DTypeName = "auto",
     ) -> CrossEncoder:
         """A new head on a copy of a bi-encoder's body; train it before use."""
-        parts = body if isinstance(body, ModelParts) else body.parts
-        return cls(from_model(parts, HeadWish(labels, head, seed)), device=device, dtype=dtype)
+        parts = body if isinstance(body, BiParts) else body.parts
+        made = checkpoint.cross_from_bi(parts, labels, head=head, seed=seed)
+        return cls(made, device=device, dtype=dtype)
 
     # --- what the model is -------------------------------------------------------------------------------------------
 
@@ -182,7 +179,9 @@ class CrossEncoder(Copyable):
 
     def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> CrossEncoder:
         """The same model with these thresholds in place of its own; it shares the weights."""
-        return with_thresholds(self, thresholds)
+        other = copy.copy(self)
+        other.parts = self.parts.with_thresholds(thresholds)
+        return other
 
     @property
     def fingerprint(self) -> str:

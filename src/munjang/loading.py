@@ -14,8 +14,7 @@ import torch
 
 from munjang import bundled
 from munjang.bi_encoder import BiEncoder
-from munjang.checkpoint import static_from_words
-from munjang.checkpoint.cross_parts import HeadName
+from munjang.checkpoint import HeadName, read_word_vectors
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelError
 from munjang.types import DTypeName, PoolingMode
@@ -117,4 +116,4 @@ def load_reranker(
 
 def from_word_vectors(path: str | Path, *, lower_case: bool = True) -> BiEncoder:
     """A bi-encoder that averages word vectors (GloVe, word2vec or fastText text files): the baseline to beat."""
-    return BiEncoder(static_from_words(Path(path), lower_case=lower_case))
+    return BiEncoder(read_word_vectors(Path(path), lower_case=lower_case))

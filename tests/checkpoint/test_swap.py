@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from munjang.checkpoint import read, resolve, write
+from munjang.checkpoint import read_bi, resolve, write_bi
 from munjang.checkpoint.swap import previous_of, replace_folder
 from munjang.errors import InputError, ModelError
 
@@ -110,7 +110,7 @@ def test_errors_leave_everything_as_it_was(tmp_path: Path) -> None:
 
 def test_an_interrupted_swap_is_undone_by_whoever_comes_next(old_layout: Any) -> None:
     folder = old_layout()
-    for comes in (resolve, read):
+    for comes in (resolve, read_bi):
         folder.rename(previous_of(folder))
         comes(folder)
         assert folder.is_dir()
@@ -147,36 +147,36 @@ def make(folder: Path) -> Path:
 
 def test_a_folder_replaced_while_it_is_read(old_layout: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half old, half new is never returned, and an error that comes of it is not the last word."""
-    import munjang.checkpoint.reading as reading
+    import munjang.checkpoint.read as reading
 
     folder = old_layout()
-    parts = read(folder)
+    parts = read_bi(folder)
     real, calls = reading.load_weights, []
 
     def slow(path: Path) -> Any:
         calls.append(path)
         if len(calls) == 1:
-            write(parts, folder)
+            write_bi(parts, folder)
         if len(calls) == 2:
-            write(parts, folder)
+            write_bi(parts, folder)
             raise ModelError("a file that was there is gone")
         return real(path)
 
     monkeypatch.setattr(reading, "load_weights", slow)
-    read(folder)
+    read_bi(folder)
     assert len(calls) == 3
 
 
 SAVER = """
 import os, sys
 from pathlib import Path
-from munjang.checkpoint import read, write
-a, b = (read(Path(p)) for p in sys.argv[1:3])
+from munjang.checkpoint import read_bi, write_bi
+a, b = (read_bi(Path(p)) for p in sys.argv[1:3])
 for line in sys.stdin:  # each line asks for a process that saves until it is killed
     child = os.fork()
     if child == 0:
         while True:
-            write(a, Path(sys.argv[3])); write(b, Path(sys.argv[3]))
+            write_bi(a, Path(sys.argv[3])); write_bi(b, Path(sys.argv[3]))
     print(child, flush=True)
     os.waitpid(child, 0)
     print("dead", flush=True)
@@ -186,13 +186,13 @@ for line in sys.stdin:  # each line asks for a process that saves until it is ki
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_any_moment(old_layout: Any, tmp_path: Path) -> None:
     first = old_layout()
-    parts = read(first)
+    parts = read_bi(first)
     with torch.no_grad():
         for parameter in parts.body.parameters():
             parameter.fill_(0.5)
     second, target = tmp_path / "second", tmp_path / "target"
-    write(parts, second)
-    write(read(first), target)
+    write_bi(parts, second)
+    write_bi(read_bi(first), target)
     (target / "notes.txt").write_text("mine")
     known = {total(folder) for folder in (first, second)}
     assert len(known) == 2
@@ -215,13 +215,13 @@ def test_killed_at_any_moment(old_layout: Any, tmp_path: Path) -> None:
             assert saver.stdout.readline() == "dead\n"
             assert total(target) in known
         saver.stdin.close()
-    write(read(first), target)
+    write_bi(read_bi(first), target)
     assert (target / "notes.txt").read_text() == "mine"
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
 
 def total(folder: Path) -> float:
-    return float(read(folder).body.embeddings.word.weight.detach().sum())
+    return float(read_bi(folder).body.embeddings.word.weight.detach().sum())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -266,8 +266,8 @@ def test_killed_at_every_step(tmp_path: Path, step: int, after: bool) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs a mount")
 def test_a_disk_that_is_full(old_layout: Any, tmp_path: Path) -> None:
-    parts = read(old_layout())
-    write(parts, tmp_path / "measure")
+    parts = read_bi(old_layout())
+    write_bi(parts, tmp_path / "measure")
     used = sum(path.stat().st_size for path in (tmp_path / "measure").rglob("*"))
     disk = make(tmp_path / "disk")
     mount = shutil.which("mount")
@@ -279,10 +279,10 @@ def test_a_disk_that_is_full(old_layout: Any, tmp_path: Path) -> None:
     ):
         pytest.skip("a small file system cannot be mounted here")
     try:
-        write(parts, disk / "model")
+        write_bi(parts, disk / "model")
         before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
         with pytest.raises(ModelError, match="the disk is full"):
-            write(parts, disk / "model")
+            write_bi(parts, disk / "model")
         assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
         assert [entry.name for entry in disk.iterdir()] == ["model"]
     finally:

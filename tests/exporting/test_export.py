@@ -14,7 +14,7 @@ import torch
 
 import munjang
 from munjang.bi_encoder import BiEncoder
-from munjang.checkpoint import static_from_words
+from munjang.checkpoint import read_word_vectors
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, MissingExtraError, ModelError
 from munjang.exporting import DTYPES, ExportOptions, checking, export, usage, writing
@@ -239,7 +239,7 @@ def test_without_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_models_without_a_graph(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("비 1 2 3\nrain 2 3 4\n빵 3 1 0\n", encoding="utf-8")
-    static = BiEncoder(static_from_words(tmp_path / "words.txt"))
+    static = BiEncoder(read_word_vectors(tmp_path / "words.txt"))
     with pytest.raises(ModelError, match=r"static model cannot be exported to ONNX.*bert, roberta.*modernbert"):
         export(static, tmp_path / "m", ExportOptions("onnx"))
     assert not (tmp_path / "m").exists()

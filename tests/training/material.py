@@ -14,7 +14,7 @@ import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from munjang.bi_encoder import BiEncoder
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.evaluation import StsEvaluator
@@ -121,7 +121,7 @@ def backend() -> tokenizers.Tokenizer:
     return made
 
 
-def tiny_parts(width: int = 16) -> ModelParts:
+def tiny_parts(width: int = 16) -> BiParts:
     """A random BERT of two layers and two heads, weights large enough that every part matters."""
     words = backend()
     config = {
@@ -146,7 +146,7 @@ def tiny_parts(width: int = 16) -> ModelParts:
     body = Encoder(family.read(config))
     body.initialise(torch.Generator().manual_seed(3))
     tokenizer = Tokenizer.from_backend(words, max_length=64)
-    return ModelParts(body.eval(), tokenizer, Pooling(("mean",)), hf_config=config, source="tiny")
+    return BiParts(body=body.eval(), tokenizer=tokenizer, pooling=Pooling(("mean",)), hf_config=config, source="tiny")
 
 
 def bi() -> BiEncoder:

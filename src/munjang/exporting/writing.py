@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from munjang.bi_encoder import BiEncoder
-from munjang.checkpoint.files import read_object
+from munjang.checkpoint.folder import read_object, write_json
 from munjang.checkpoint.swap import replace_folder
-from munjang.checkpoint.writing import write_json
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError
 from munjang.exporting.checking import check_folder, check_onnx

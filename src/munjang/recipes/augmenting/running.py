@@ -27,7 +27,6 @@ from pathlib import Path
 
 from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import is_cross, resolve
-from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.checkpoint.swap import replace_folder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
@@ -141,7 +140,7 @@ def _ready(given: GivenModel, options: AugmentOptions) -> Original:
     if isinstance(given, BiEncoder):
         raise InputError("cross_encoder must be a cross-encoder, got a BiEncoder: as a start to train one from it is "
                          "cross_model")  # fmt: skip
-    if isinstance(given, str | Path) and not is_cross(resolve(given, organisation=CROSS_ORGANISATION)):
+    if isinstance(given, str | Path) and not is_cross(resolve(given, cross=True)):
         raise InputError(
             f"cross_encoder must be a cross-encoder, but {given} has no head that scores pairs: as a start to train "
             "one from it is cross_model (--cross-model)"

@@ -13,7 +13,6 @@ import numpy as np
 
 from munjang import checkpoint
 from munjang.bi_encoder import BiEncoder
-from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Dense
@@ -147,7 +146,7 @@ def load_any(given: str | Path, *, device: str | None, max_length: int | None = 
     try:
         folder = checkpoint.resolve(given)
     except ModelNotFoundError:
-        folder = checkpoint.resolve(given, organisation=CROSS_ORGANISATION)
+        folder = checkpoint.resolve(given, cross=True)
     if checkpoint.is_cross(folder):
         return CrossEncoder.load(folder, device=device, max_length=max_length)
     return BiEncoder.load(folder, device=device, max_length=max_length)
