@@ -57,6 +57,13 @@ def test_a_bare_name_means_sentence_transformers(cache: Path) -> None:
     assert resolve("bare").parts[-3] == "models--sentence-transformers--bare"
 
 
+def test_a_bare_name_of_a_cross_encoder(cache: Path) -> None:
+    (cache / "models--sentence-transformers--bare").rename(cache / "models--cross-encoder--bare")
+    assert resolve("bare", cross=True).parts[-3] == "models--cross-encoder--bare"
+    with pytest.raises(ModelNotFoundError, match="cross-encoder/none or none"):
+        resolve("none", cross=True)
+
+
 def test_hf_home(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_HUB_CACHE")
     monkeypatch.setenv("HF_HOME", str(tmp_path))

@@ -206,7 +206,7 @@ def test_a_failed_check_leaves_nothing(format: Any, tmp_path: Path, monkeypatch:
 
         monkeypatch.setattr(writing, "bi_encoder_graph", wrong)
     else:
-        real_read = checking.read
+        real_read = checking.read_bi
 
         def damaged(folder: Path) -> Any:
             parts = real_read(folder)
@@ -214,7 +214,7 @@ def test_a_failed_check_leaves_nothing(format: Any, tmp_path: Path, monkeypatch:
                 parts.body.layers[1].mlp.down.bias.fill_(float("nan"))  # type: ignore[union-attr, index]
             return parts
 
-        monkeypatch.setattr(checking, "read", damaged)
+        monkeypatch.setattr(checking, "read_bi", damaged)
     for name in ("new", "old"):
         with pytest.raises(ModelError, match=r"not finite|too far from the model"):
             export(model, tmp_path / name, ExportOptions(format, overwrite=True))

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from munjang import bundled
-from munjang.checkpoint.swap import repair
 from munjang.errors import InputError, ModelError, ModelNotFoundError
+from munjang.files import repair_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[A-Za-z0-9][\w.\-]*)?")
 _FILES = ("*.json", "*.txt", "*.model", "model*.safetensors", "*/model*.safetensors", "*.vocab", "*.merges")
@@ -56,7 +56,7 @@ def resolve(
     if not name.strip():
         raise InputError("a model is named by a folder or a hub id ('name' or 'organisation/name'), got an empty text")
     folder = Path(name).expanduser()
-    repair(folder)
+    repair_folder(folder)
     if folder.is_dir():
         return folder
     if folder.exists():

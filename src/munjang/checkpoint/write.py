@@ -18,11 +18,10 @@ from torch import Tensor
 
 from munjang.checkpoint.card import model_card
 from munjang.checkpoint.cross import form_of, label_config, write_head_modules
-from munjang.checkpoint.folder import read_object, write_json
+from munjang.checkpoint.folder import read_object, replace_model_folder, write_json
 from munjang.checkpoint.modules import torch_path, write_heads, write_modules, write_pooling
 from munjang.checkpoint.parts import BiParts, CrossParts, Parts, write_thresholds
 from munjang.checkpoint.static import write_static
-from munjang.checkpoint.swap import replace_folder
 from munjang.checkpoint.weights import storable, write_weights
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
@@ -100,7 +99,7 @@ def _save(
         write_thresholds(aside, parts.thresholds)
         (aside / "README.md").write_text(text, encoding="utf-8")
 
-    replace_folder(folder, fill_all)
+    replace_model_folder(folder, fill_all)
 
 
 def _fill_bi(parts: BiParts, folder: Path, dtype: torch.dtype) -> None:

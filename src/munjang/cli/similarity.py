@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from munjang.cli.options import add_model, add_prompts, add_reading, load_model,
 from munjang.cli.progress import Reporter
 from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
+from munjang.files import atomic_path
 from munjang.types import Similarity
 
 if TYPE_CHECKING:
@@ -198,26 +198,17 @@ def _neighbours(output: str | None, texts: tuple[Sequence[str], Sequence[str]], 
 def _write_npy(output: str, shape: tuple[int, int], bands: Iterator[tuple[int, np.ndarray]]) -> None:
     import numpy as np
 
-    partial = Path(output + ".partial")
-    try:
-        with partial.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for _, band in bands:
-                file.write(np.ascontiguousarray(band, dtype="<f4").data)
-        os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_path(Path(output)) as temporary, open(temporary, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for _, band in bands:
+            file.write(np.ascontiguousarray(band, dtype="<f4").data)
 
 
 @contextmanager
 def written(output: str) -> Iterator[TextIO]:
     """A text file that appears under its name only when it is whole."""
-    partial = Path(output + ".partial")
-    # Excel takes csv without a mark for cp949; newline="" leaves line ends to csv, which wants it so.
-    encoding = "utf-8-sig" if output.lower().endswith(".csv") else "utf-8"
-    try:
-        with partial.open("w", encoding=encoding, newline="" if output.lower().endswith(".csv") else "\n") as file:
-            yield file
-        os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
+    is_csv = output.lower().endswith(".csv")
+    # Excel takes csv without a byte order mark for cp949; newline="" leaves line ends to the csv module.
+    encoding, newline = ("utf-8-sig", "") if is_csv else ("utf-8", "\n")
+    with atomic_path(Path(output)) as temporary, open(temporary, "w", encoding=encoding, newline=newline) as file:
+        yield file

@@ -16,8 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from munjang.bi_encoder import BiEncoder
-from munjang.checkpoint.folder import read_object, write_json
-from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.folder import read_object, replace_model_folder, write_json
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError
 from munjang.exporting.checking import check_folder, check_onnx
@@ -48,7 +47,7 @@ def export(
     exact = _exact(model)
     say = tell or (lambda line: None)
     done: list[Exported] = []
-    replace_folder(target, lambda aside: done.append(_fill(exact, aside, target, options, say)))
+    replace_model_folder(target, lambda aside: done.append(_fill(exact, aside, target, options, say)))
     return replace(done[0], folder=Path(folder))
 
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import sync_folder, write_whole
 from munjang.errors import DataError, InputError, MissingExtraError, ResumeError
+from munjang.files import atomic_write, sync_folder
 from munjang.vector_files.progress import BEGIN_AGAIN, Progress
 from munjang.vector_files.stores import Window
 
@@ -91,14 +91,14 @@ class ParquetStore:
         with self._arrow.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         data = memoryview(sink.getvalue())
-        write_whole(self._folder / f"part-{window.first:015d}.arrow", data)
+        atomic_write(self._folder / f"part-{window.first:015d}.arrow", data)
         self._types = self._seen_types(table.schema)
         return progress.bytes + data.nbytes, zlib.crc32(data, progress.crc32)
 
     def publish(self, progress: Progress) -> None:
         try:
             self._join(progress.rows)
-            write_whole(self._ready, b"")
+            atomic_write(self._ready, b"")
         except BaseException:
             with contextlib.suppress(OSError):
                 self._ready.unlink(missing_ok=True)  # alone, it would say that the joined file was published

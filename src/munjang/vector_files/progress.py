@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from munjang.durable import write_whole
 from munjang.errors import ResumeError
+from munjang.files import atomic_write
 
 FORMAT = 1
 _OF_RUN = ("layout", "dimension", "fingerprint")  # what two calls must agree on to be the same run
@@ -36,7 +36,7 @@ class Progress:
 
     def save(self, path: Path) -> None:
         record = {"format": FORMAT, **asdict(self)}
-        write_whole(path, json.dumps(record, indent=1, ensure_ascii=False).encode())
+        atomic_write(path, json.dumps(record, indent=1, ensure_ascii=False).encode())
 
     def is_same_run(self, other: Progress) -> bool:
         """Whether both have the same model, prompt and shape."""

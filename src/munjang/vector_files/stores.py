@@ -18,8 +18,8 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from munjang.durable import sync_folder, write_all
 from munjang.errors import InputError, ResumeError
+from munjang.files import sync_folder, write_all
 from munjang.vector_files.progress import BEGIN_AGAIN, Progress
 
 CHUNK = 1 << 20

@@ -19,8 +19,8 @@ from types import TracebackType
 
 import numpy as np
 
-from munjang.durable import OutputLock, disk_errors, sync_folder
 from munjang.errors import DataError, InputError, ResumeError
+from munjang.files import OutputLock, disk_errors, sync_folder
 from munjang.vector_files.parquet import ParquetStore
 from munjang.vector_files.progress import BEGIN_AGAIN, Progress, RowsHash, load_progress
 from munjang.vector_files.stores import JsonlStore, NpyStore, Store, Window

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report.page import Section, Tile, folded, heading, link, page, paragraph, table, tiles
-from munjang.recipes.report.sections import duration, hundred
+from munjang.recipes.report.sections import hundred
 from munjang.recipes.report.svg import Bars, histogram_chart
 
 _TITLES = {
@@ -33,7 +34,7 @@ def write_augmented_report(folder: str | Path) -> Path:
     path = Path(folder) / "index.html"
     text = augmented_html(read_result(Path(folder)), title=f"augmented: {Path(folder).resolve().name}")
     with disk_errors(path, safe="the run itself is whole; `munjang report` makes it again"):
-        write_whole(path, text.encode("utf-8", "replace"))
+        atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 

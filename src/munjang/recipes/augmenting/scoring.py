@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.recipes.augmenting.pairs import CandidatePairs
 from munjang.recipes.augmenting.parts import Parts, new_array
 from munjang.recipes.augmenting.sentences import Sentences
@@ -79,7 +79,7 @@ def score_candidates(
     parts = Parts(Path(folder), _RECORD, made_of, results=_RESULTS)
     if not parts.finished():
         names = []
-        with progress_teller(progress, len(pairs)) as done:
+        with track(progress, len(pairs)) as done:
             for number, window in enumerate(pairs.windows(WINDOW)):
                 names.append(f"{number:06}")
                 if not parts.has(f"scores-{names[-1]}"):

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts
 from munjang.recipes.report.page import Section, Tile, folded, heading, page, paragraph, table, tiles
-from munjang.recipes.report.sections import duration, hundred, metric
+from munjang.recipes.report.sections import hundred, metric
 from munjang.training.log import read_log
 
 _SHOWN = 3  # sets that get a tile
@@ -26,7 +27,7 @@ def write_page(folder: str | Path) -> Path:
     path = Path(folder) / "index.html"
     text = page_html(Path(folder))
     with disk_errors(path, safe="the run itself is whole"):
-        write_whole(path, text.encode("utf-8", "replace"))
+        atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 

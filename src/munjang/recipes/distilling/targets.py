@@ -17,8 +17,8 @@ import numpy as np
 
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors, sync_folder, write_all
-from munjang.inputs import Progress, progress_teller
+from munjang.files import atomic_path, disk_errors, write_all
+from munjang.progress import Progress, track
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Made
@@ -64,18 +64,16 @@ def make_targets(folder: Path, job: Job) -> Made:
 
 def _assemble(path: Path, arrays: Sequence[Array], rows: Sequence[Array]) -> None:
     """The rows of several arrays side by side, as a .npy file, without ever holding it."""
-    aside = path.with_suffix(".npy.tmp")
     width = sum(array.shape[1] for array in arrays)
-    out = np.lib.format.open_memmap(aside, "w+", arrays[0].dtype, (len(rows[0]), width))
-    for first in range(0, len(rows[0]), _BLOCK):
-        last = first + _BLOCK
-        out[first:last] = np.concatenate(
-            [array[places[first:last]] for array, places in zip(arrays, rows, strict=True)], axis=1
-        )
-    out.flush()
-    del out
-    os.replace(aside, path)
-    sync_folder(path.parent)
+    with atomic_path(path) as temporary:
+        out = np.lib.format.open_memmap(temporary, "w+", arrays[0].dtype, (len(rows[0]), width))
+        for first in range(0, len(rows[0]), _BLOCK):
+            last = first + _BLOCK
+            out[first:last] = np.concatenate(
+                [array[places[first:last]] for array, places in zip(arrays, rows, strict=True)], axis=1
+            )
+        out.flush()
+        del out
 
 
 def read_targets(folder: Path, number: int) -> Array:
@@ -103,12 +101,8 @@ def make_scores(folder: Path, job: Job, taken: Sequence[Taken]) -> Made:
             scores, truncated = _score(folder / f"scores-{number}.part", unique, model, progress=progress)
             shape = (len(one.examples),) if one.examples.kind == "scored" else (len(one.examples), -1)
             outputs.append(f"scores-{number}.npy")
-            aside = folder / f"{outputs[-1]}.tmp"
-            with open(aside, "wb") as file:
+            with atomic_path(folder / outputs[-1]) as temporary, open(temporary, "wb") as file:
                 np.save(file, scores[each].reshape(shape))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, folder / outputs[-1])
             counts[one.name], cut[one.name] = len(unique), truncated
     said = {"name": teacher.name, "scored": counts, "truncated": sum(cut.values()), "max_length": model.max_length}
     return Made(outputs, {"pairs": sum(counts.values()), "teachers": [said]})
@@ -128,7 +122,7 @@ def _score(
     size = path.stat().st_size if path.is_file() else 0
     done = len(pairs) if size == 4 * len(pairs) else size // (4 * PAIRS) * PAIRS
     truncated = _cut(pairs[:done], model)
-    with open(path, "ab", buffering=0) as file, progress_teller(progress, len(pairs)) as tell:
+    with open(path, "ab", buffering=0) as file, track(progress, len(pairs)) as tell:
         file.truncate(4 * done)
         tell(done)
         for first in range(done, len(pairs), PAIRS):

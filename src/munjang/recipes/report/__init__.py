@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts, read_facts, stage_folders
 from munjang.recipes.report.page import Section, link, page, paragraph, table
@@ -31,7 +32,7 @@ def write_report(folder: str | Path) -> Path:
     path = Path(folder) / "report.html"
     text = report_html(read_facts(Path(folder)))
     with disk_errors(path, safe=_SAFE):
-        write_whole(path, text.encode("utf-8", "replace"))
+        atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 
@@ -42,7 +43,7 @@ def write_overview(folder: str | Path) -> Path:
         raise DataError(f"{folder} holds no finished stage of a chain (1-nli, 2-sts...)")
     path = Path(folder) / "index.html"
     with disk_errors(path, safe=_SAFE):
-        write_whole(path, _overview(Path(folder), stages).encode("utf-8", "replace"))
+        atomic_write(path, _overview(Path(folder), stages).encode("utf-8", "replace"))
     return path
 
 
@@ -70,7 +71,7 @@ def _stage_rows(facts: Facts) -> Sequence[tuple[str, ...]]:
     """A row for every score of a stage: of its test sets, or else of its development sets."""
     tested = bool(facts.record["test"])
     part = "test" if tested else "dev"
-    took = f"{facts.result['steps']:,}", sections.duration(facts.result["seconds"])
+    took = f"{facts.result['steps']:,}", duration(facts.result["seconds"])
     found = [
         (
             facts.folder.name,

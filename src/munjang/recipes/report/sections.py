@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from munjang.progress import duration
 from munjang.recipes.report.facts import Facts
 from munjang.recipes.report.page import Section, Tile, folded, heading, paragraph, table, tiles
 from munjang.recipes.report.svg import Series, line_chart, smoothed
@@ -321,13 +322,6 @@ def metric(name: str, value: float) -> str:
 
 def shown(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    return f"{whole // 60} min {whole % 60:02} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 def _part(count: int, total: int) -> str:

@@ -17,8 +17,9 @@ import safetensors.torch
 import torch
 
 from munjang.checkpoint import read_bi, resolve, write_bi
-from munjang.checkpoint.swap import previous_of, replace_folder
+from munjang.checkpoint.folder import replace_model_folder
 from munjang.errors import InputError, ModelError
+from munjang.files import previous_of
 
 
 def fill(text: str) -> Any:
@@ -32,13 +33,13 @@ def fill(text: str) -> Any:
 
 def test_only_the_model_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "model"
-    replace_folder(folder, fill("old"))
+    replace_model_folder(folder, fill("old"))
     (folder / ".git").mkdir()
     (folder / ".git" / "HEAD").write_text("ref")
     (folder / "notes.txt").write_text("mine")
     (folder / "pytorch_model.bin").write_text("stale")
     folder.chmod(0o750)
-    replace_folder(folder, fill("new"))
+    replace_model_folder(folder, fill("new"))
     assert (folder / "modules.json").read_text() == "new"
     assert sorted(entry.name for entry in folder.iterdir()) == [".git", "1_Pooling", "modules.json", "notes.txt"]
     assert folder.stat().st_mode & 0o777 == 0o750
@@ -55,7 +56,7 @@ def test_files_can_be_read_by_whom_the_umask_lets(umask: int, tmp_path: Path) ->
 
     before = os.umask(umask)
     try:
-        replace_folder(tmp_path / "model", private)
+        replace_model_folder(tmp_path / "model", private)
     finally:
         os.umask(before)
     files = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
@@ -68,26 +69,26 @@ def test_folders_that_are_not_models_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "holiday" / "photo.jpg").write_text("x")
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"is not a model \(it holds photo.jpg\): nothing was changed"):
-        replace_folder(tmp_path / "holiday", fill("new"))
+    with pytest.raises(InputError, match=r"is not a model \(it contains photo.jpg\): nothing was changed"):
+        replace_model_folder(tmp_path / "holiday", fill("new"))
     with pytest.raises(InputError, match="is a file"):
-        replace_folder(tmp_path / "file", fill("new"))
-    replace_folder(tmp_path / "empty", fill("new"))
+        replace_model_folder(tmp_path / "file", fill("new"))
+    replace_model_folder(tmp_path / "empty", fill("new"))
     assert (tmp_path / "empty" / "modules.json").read_text() == "new"
     assert os.listdir(tmp_path / "holiday") == ["photo.jpg"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    replace_folder(tmp_path / "v1", fill("old"))
+    replace_model_folder(tmp_path / "v1", fill("old"))
     (tmp_path / "current").symlink_to(tmp_path / "v1")
-    replace_folder(tmp_path / "current", fill("new"))
+    replace_model_folder(tmp_path / "current", fill("new"))
     assert (tmp_path / "current").is_symlink()
     assert (tmp_path / "v1" / "modules.json").read_text() == "new"
 
 
 def test_errors_leave_everything_as_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    replace_folder(folder, fill("old"))
+    replace_model_folder(folder, fill("old"))
 
     def full(aside: Path) -> None:
         (aside / "modules.json").write_text("new")
@@ -100,10 +101,10 @@ def test_errors_leave_everything_as_it_was(tmp_path: Path) -> None:
         raise KeyError("a bug")
 
     for filler in (full, rust):
-        with pytest.raises(ModelError, match=r"the disk is full.*is as it was"):
-            replace_folder(folder, filler)
+        with pytest.raises(ModelError, match=r"the disk is full.*is unchanged"):
+            replace_model_folder(folder, filler)
     with pytest.raises(KeyError):
-        replace_folder(folder, wrong)
+        replace_model_folder(folder, wrong)
     assert (folder / "modules.json").read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
@@ -120,18 +121,18 @@ def test_an_interrupted_swap_is_undone_by_whoever_comes_next(old_layout: Any) ->
 def test_what_a_killed_swap_left_is_taken_over(tmp_path: Path) -> None:
     """Killed after the new folder was in place, before the old one was gone."""
     folder = tmp_path / "model"
-    replace_folder(folder, fill("new"))
+    replace_model_folder(folder, fill("new"))
     previous = previous_of(folder)
     fill("old")(make(previous))
     (previous / "notes.txt").write_text("mine")
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    import munjang.checkpoint.swap as swap
+    import munjang.files as swap
 
     abandoned = make(tmp_path / f".model.saving-{swap._host()}-{dead.pid}-00")
     living = make(tmp_path / f".model.saving-{swap._host()}-{os.getppid()}-00")
     elsewhere = make(tmp_path / ".model.saving-other-1-00")
-    replace_folder(folder, fill("newer"))
+    replace_model_folder(folder, fill("newer"))
     assert (folder / "modules.json").read_text() == "newer"
     assert (folder / "notes.txt").read_text() == "mine"
     assert not previous.exists()
@@ -230,7 +231,7 @@ def total(folder: Path) -> float:
 def test_killed_at_every_step(tmp_path: Path, step: int, after: bool) -> None:
     """The process ends before or after each rename, sync and removal in turn."""
     folder = tmp_path / "model"
-    replace_folder(folder, fill("old"))
+    replace_model_folder(folder, fill("old"))
     (folder / "notes.txt").write_text("mine")
     child = os.fork()
     if child == 0:
@@ -251,14 +252,14 @@ def test_killed_at_every_step(tmp_path: Path, step: int, after: bool) -> None:
 
         for name in ("rename", "fsync", "unlink", "rmdir"):
             setattr(os, name, dying(getattr(os, name)))
-        replace_folder(folder, fill("new"))
+        replace_model_folder(folder, fill("new"))
         os._exit(0)
     os.waitpid(child, 0)
     assert resolve(folder) == folder
     value = (folder / "modules.json").read_text()
     assert value in ("old", "new")
     assert (folder / "1_Pooling" / "config.json").read_text() == value
-    replace_folder(folder, fill("newer"))
+    replace_model_folder(folder, fill("newer"))
     assert (folder / "modules.json").read_text() == "newer"
     assert (folder / "notes.txt").read_text() == "mine"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
