@@ -357,9 +357,7 @@ def small_parts() -> BiParts:
     assert family is not None
     body = Encoder(family.read(config))
     body.initialise(torch.Generator().manual_seed(2))
-    return BiParts(
-        body=body, tokenizer=Tokenizer.from_backend(backend, max_length=96), pooling=Pooling(), hf_config=config
-    )
+    return BiParts(body=body, tokenizer=Tokenizer(backend, max_length=96), pooling=Pooling(), hf_config=config)
 
 
 def test_segments_decide_scores() -> None:

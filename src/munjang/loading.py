@@ -17,7 +17,8 @@ from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import HeadName, read_word_vectors
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelError
-from munjang.types import DTypeName, PoolingMode
+from munjang.nn.pooling import PoolingMode
+from munjang.types import DTypeName
 
 
 def load(

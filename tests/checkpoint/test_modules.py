@@ -16,11 +16,10 @@ import torch
 from torch import nn
 
 from munjang.checkpoint import read_bi, write_bi
-from munjang.checkpoint.modules import BODIES, HEADS, IGNORED, POOLING_MODES
+from munjang.checkpoint.modules import BODIES, HEADS, IGNORED
 from munjang.errors import ModelError
 from munjang.nn.heads import Dense, Normalize, VectorNorm
-from munjang.nn.pooling import Pooling
-from munjang.types import PoolingMode
+from munjang.nn.pooling import POOLING_MODES, Pooling, PoolingMode
 
 # Per type: a head over 32 values, its config.json (None: no file), and the names of its weights.
 EXPECTED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any] | None, set[str]]] = {

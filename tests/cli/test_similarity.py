@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from munjang.cli import main
-from munjang.cli.tables import width
+from munjang.report.tables import width
 from munjang.vectors import similarity
 
 

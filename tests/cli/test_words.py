@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from munjang.cli import main
 from munjang.cli.info import pretty
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import shorten, table, width
+from munjang.report.tables import shorten, table, width
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def bi_encoder(
     theirs = bodies.theirs(case)
     parts = BiParts(
         body=bodies.ours(theirs),
-        tokenizer=Tokenizer.from_backend(tokenizers.Tokenizer.from_str(_backend()), max_length=max_length),
+        tokenizer=Tokenizer(tokenizers.Tokenizer.from_str(_backend()), max_length=max_length),
         pooling=pooling or Pooling(),
         heads=nn.ModuleList(heads),
         hf_config=theirs.config.to_dict(),

@@ -145,7 +145,7 @@ def tiny_parts(width: int = 16) -> BiParts:
     assert family is not None
     body = Encoder(family.read(config))
     body.initialise(torch.Generator().manual_seed(3))
-    tokenizer = Tokenizer.from_backend(words, max_length=64)
+    tokenizer = Tokenizer(words, max_length=64)
     return BiParts(body=body.eval(), tokenizer=tokenizer, pooling=Pooling(("mean",)), hf_config=config, source="tiny")
 
 

@@ -28,24 +28,15 @@ from munjang.checkpoint.parts import BiParts, CrossParts, HeadName, Parts, Score
 from munjang.checkpoint.weights import assign_weights, load_weights, uninitialized
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding
-from munjang.nn.classifier import SBERT, ClassifierHead, HeadActivation, HeadShape
 from munjang.nn.encoder import Encoder
-from munjang.nn.families.classifiers import StandardHead, sbert_dropout, standard_head
+from munjang.nn.families import StandardHead, sbert_dropout, standard_head
+from munjang.nn.heads import DENSE_ACTIVATIONS, SBERT, ClassifierHead, HeadShape
 from munjang.nn.pooling import Pooling
 
 Labels = Sequence[str] | int
 Form = Literal["classifier", "electra", "modules"]
 _GENERIC_LABEL = re.compile(r"(?i)label_\d+|score|\d+")
 _MAX_LABELS = 1_000_000
-# Classes of torch.nn in Dense modules, and the activations of heads.
-_ACTIVATIONS: dict[str, HeadActivation] = {
-    "Tanh": "tanh",
-    "GELU": "gelu",
-    "ReLU": "relu",
-    "SiLU": "silu",
-    "Sigmoid": "sigmoid",
-    "Identity": "identity",
-}
 
 
 def form_of(parts: CrossParts) -> Form:
@@ -176,7 +167,7 @@ def read_head_modules(modules: Sequence[Module], hidden: int, config: Mapping[st
         raise ModelError(f"{where}: a cross-encoder pools by 'cls' or 'mean', got {'+'.join(pooling.modes)}")
     settings = [read_object(folder / "config.json", required=True) for folder in dense]
     names = [activation_name(setting) for setting in settings]
-    if names[-1] != "Identity" or names[0] not in _ACTIVATIONS or any(s.get("use_residual") for s in settings):
+    if names[-1] != "Identity" or names[0] not in DENSE_ACTIVATIONS or any(s.get("use_residual") for s in settings):
         raise ModelError(f"{where}: Dense activations {', '.join(names)} or a residual are not supported in a head")
     sizes = [(setting.get("in_features"), setting.get("out_features")) for setting in settings]
     labels = sizes[-1][1]
@@ -184,8 +175,8 @@ def read_head_modules(modules: Sequence[Module], hidden: int, config: Mapping[st
     if type(labels) is not int or not 1 <= labels <= _MAX_LABELS or sizes != expected:
         raise ModelError(f"{where}: Dense must go from {hidden} to {hidden} to the labels, got {sizes}")
     shape = HeadShape(
-        _ACTIVATIONS[names[0]],
-        pooling="cls" if pooling.modes == ("cls",) else "mean",
+        DENSE_ACTIVATIONS[names[0]],
+        pooling=pooling.modes[0],
         dense=len(dense) == 2,
         bias=bool(settings[0].get("bias", True)),
     )
@@ -197,7 +188,7 @@ def read_head_modules(modules: Sequence[Module], hidden: int, config: Mapping[st
 
 def write_head_modules(head: ClassifierHead, folder: Path, hidden: int, modules: list[tuple[str, str]]) -> None:
     """Write a head of form "modules", and append its entries to `modules`."""
-    names = {activation: name for name, activation in _ACTIVATIONS.items()}
+    names = {activation: name for name, activation in DENSE_ACTIVATIONS.items()}
     if head.norm is not None or head.shape.activation not in names:
         raise ModelError(f"a {head.shape.activation} head with a norm can be saved only as its own family's head")
     modules.append(("Pooling", f"{len(modules)}_Pooling"))
@@ -214,9 +205,9 @@ def read_classifier(
 ) -> ClassifierHead | None:
     """Build the head of a sequence classifier from the weights beside its body's; None if there are none."""
     standard = standard_head(config)
-    if standard is None or standard.theirs("out.weight") not in left:
+    if standard is None or standard.weight_name("out.weight") not in left:
         return None
-    labels = left[standard.theirs("out.weight")].shape[0]
+    labels = left[standard.weight_name("out.weight")].shape[0]
     return _build_head(standard.shape, hidden, labels, standard.dropout, _head_weights(left, standard), folder)
 
 
@@ -239,7 +230,7 @@ def foreign_head_weights(folder: Path, config: Mapping[str, object]) -> dict[str
 
 def _head_weights(left: Mapping[str, Tensor], standard: StandardHead) -> dict[str, Tensor]:
     names = [f"{layer}.{kind}" for layer in standard.layers for kind in ("weight", "bias")]
-    return {name: left[standard.theirs(name)] for name in names if standard.theirs(name) in left}
+    return {name: left[standard.weight_name(name)] for name in names if standard.weight_name(name) in left}
 
 
 def _build_head(

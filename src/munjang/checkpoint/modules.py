@@ -21,8 +21,7 @@ from munjang.checkpoint.folder import read_json, read_object, write_json
 from munjang.checkpoint.weights import assign_weights, load_weights, uninitialized, write_weights
 from munjang.errors import ModelError
 from munjang.nn.heads import Dense, Normalize, VectorNorm
-from munjang.nn.pooling import Pooling
-from munjang.types import PoolingMode
+from munjang.nn.pooling import POOLING_MODES, Pooling
 
 BODIES = ("Transformer", "StaticEmbedding")
 IGNORED = ("Dropout",)  # after the pooling: no effect on vectors
@@ -37,23 +36,6 @@ class Module(NamedTuple):
 
     kind: str  # the class name, without its package
     folder: Path
-
-
-class _Mode(NamedTuple):
-    name: str  # `pooling_mode` of 6.x
-    flag: str | None  # the boolean up to 5.x
-    first_release: bool = False
-    beside_flag: bool = True
-
-
-POOLING_MODES: dict[PoolingMode, _Mode] = {
-    "cls": _Mode("cls", "pooling_mode_cls_token", True),
-    "max": _Mode("max", "pooling_mode_max_tokens", True),
-    "mean": _Mode("mean", "pooling_mode_mean_tokens", True),
-    "mean_sqrt_len": _Mode("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", True, False),
-    "weighted_mean": _Mode("weightedmean", "pooling_mode_weightedmean_tokens"),
-    "last": _Mode("lasttoken", "pooling_mode_lasttoken"),
-}
 
 
 # --- modules.json ----------------------------------------------------------------------------------------------------

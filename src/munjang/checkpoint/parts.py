@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from munjang.checkpoint.folder import read_object, write_json
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
-from munjang.nn.classifier import ClassifierHead
 from munjang.nn.encoder import Encoder
+from munjang.nn.heads import ClassifierHead
 from munjang.nn.pooling import Pooling
-from munjang.text.pairs import encode_pairs, pair_frame
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Tokens
+from munjang.text.pairs import encode_pairs
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import Similarity, Threshold
 
 Body = Encoder | StaticEmbedding | TransformersBody
@@ -122,20 +123,20 @@ class CrossParts(Parts):
     @property
     def uses_segments(self) -> bool:
         """Whether the body gets segment ids, which tell the two texts apart."""
-        frame = pair_frame(self.tokenizer)
+        frame = self.tokenizer.pair_frame
         framed = frame is None or not frame.one_segment
         return framed and self.body.config.segments > 1 and not self.tokenizer.ignores_segments
 
     def describe(self) -> dict[str, object]:
         """Summarize the model for people."""
-        frame = pair_frame(self.tokenizer)
+        frame = self.tokenizer.pair_frame
         settings = {
             "head": describe_head(self.head),
             "labels": list(self.labels),
             "activation": self.activation,
         }
         tokenizer = {
-            "special tokens around a pair": None if frame is None else frame.specials,
+            "special tokens around a pair": None if frame is None else frame.size,
             "segments": self.uses_segments,
         }
         return {"kind": "cross-encoder", **self._describe((self.body, self.head), settings, tokenizer)}
@@ -144,7 +145,7 @@ class CrossParts(Parts):
 def describe_head(head: ClassifierHead) -> str:
     """Summarize a head: 'first token, linear, gelu, linear to 3'."""
     shape = head.shape
-    steps = ["first token" if shape.pooling == "cls" else "mean of tokens"]
+    steps = [{"cls": "first token", "mean": "mean of tokens"}[shape.pooling]]
     steps += ["linear", shape.activation] if shape.dense else []
     steps += ["norm"] if shape.norm_eps is not None else []
     return ", ".join([*steps, f"linear to {head.labels}"])

@@ -34,11 +34,10 @@ from munjang.checkpoint.weights import INT8, load_weights, stored_shapes, uninit
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import Family, Names, check_names, family_of, from_theirs
-from munjang.nn.pooling import Pooling
-from munjang.text.convert import VOCABULARY_FILES
-from munjang.text.tokenizer import Tokenizer
-from munjang.types import PoolingMode, Similarity
+from munjang.nn.families import Family, WeightNames, check_weights, family_of, import_weights
+from munjang.nn.pooling import Pooling, PoolingMode
+from munjang.text.tokenizer import VOCABULARY_FILES, Tokenizer
+from munjang.types import Similarity
 
 _SENTENCE_CONFIGS = tuple(
     f"sentence_{kind}_config.json"
@@ -206,11 +205,12 @@ def _choose_pooling(
         if module.kind == "Pooling":
             saved = read_pooling(module.folder, body.hidden)
     if requested is not None:
-        modes = (requested,) if isinstance(requested, str) else tuple(requested)
-        chosen = Pooling(modes, True if saved is None else saved.include_prompt)
+        chosen = Pooling.parse(requested, include_prompt=saved is None or saved.include_prompt)
         if saved is None or saved.modes == chosen.modes:
             return chosen, False
-        notes.append(f"pooling {'+'.join(modes)} was requested; the model was saved with {'+'.join(saved.modes)}")
+        notes.append(
+            f"pooling {'+'.join(chosen.modes)} was requested; the model was saved with {'+'.join(saved.modes)}"
+        )
         return chosen, True
     if saved is None:
         notes.append("the model does not say how to pool: mean pooling is assumed (pooling= chooses another)")
@@ -291,19 +291,19 @@ def _read_family(folder: Path, config: Mapping[str, object], family: Family) -> 
     settings = family.read(config)
     if settings.max_positions < 1:
         raise ModelError(f"{folder / 'config.json'}: max_position_embeddings is too small, no positions are left")
-    names = family.names(settings)
+    names = family.weight_names(settings)
     shapes = stored_shapes(folder)
-    prefix = check_names(shapes, names, source=str(folder))
+    prefix = check_weights(shapes, names, source=str(folder))
     with uninitialized():
         encoder = Encoder(settings)
     _check_shapes(shapes, prefix, names, encoder.state_dict(), folder)
-    ours, left = from_theirs(load_weights(folder), names, source=str(folder))
+    ours, left = import_weights(load_weights(folder), names, source=str(folder))
     encoder.load_state_dict(ours, assign=True)
     return encoder, left
 
 
 def _check_shapes(
-    shapes: Mapping[str, list[int]], prefix: str, names: Names, expected: Mapping[str, Tensor], folder: Path
+    shapes: Mapping[str, list[int]], prefix: str, names: WeightNames, expected: Mapping[str, Tensor], folder: Path
 ) -> None:
     """Every stored weight must have the shape that config.json asks for."""
     for ours, theirs in names.items():

@@ -28,8 +28,7 @@ from munjang.checkpoint.weights import load_weights, uninitialized, write_weight
 from munjang.errors import DataError, InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding
 from munjang.nn.pooling import Pooling
-from munjang.text.parsing import parse_tokenizer
-from munjang.text.tokenizer import Tokenizer
+from munjang.text.tokenizer import Tokenizer, read_backend
 
 UNLIMITED = 1 << 30  # max_length of a model that reads texts of any length
 _MARK = "▁"
@@ -51,7 +50,7 @@ def plain_tokenizer(backend: tokenizers.Tokenizer, max_length: int | None = None
     backend.no_padding()
     backend.post_processor = None
     saved = UNLIMITED if truncation is None else int(truncation["max_length"])
-    return Tokenizer.from_backend(backend, max_length=max_length or saved)
+    return Tokenizer(backend, max_length=max_length or saved)
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------
@@ -62,7 +61,7 @@ def read_static(folder: Path, *, max_length: int | None) -> tuple[StaticEmbeddin
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ModelError(f"{folder} has no tokenizer.json, which a static model needs; {list_contents(folder)}")
-    tokenizer = plain_tokenizer(parse_tokenizer(path), max_length)
+    tokenizer = plain_tokenizer(read_backend(path), max_length)
     table = _read_table(folder, tokenizer.vocab_size)
     if tokenizer.vocab_size > len(table):
         raise ModelError(

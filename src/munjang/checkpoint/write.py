@@ -26,24 +26,12 @@ from munjang.checkpoint.weights import storable, write_weights
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import family_of, to_theirs
-from munjang.nn.families.classifiers import standard_head
+from munjang.nn.families import FAMILIES, export_weights, family_of, standard_head
 from munjang.text.tokenizer import Tokenizer
 from munjang.types import SavedName
 
 AnyParts = TypeVar("AnyParts", BiParts, CrossParts)
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
-_ARCHITECTURES = {
-    "bert": "BertModel",
-    "roberta": "RobertaModel",
-    "xlm-roberta": "XLMRobertaModel",
-    "camembert": "CamembertModel",
-    "electra": "ElectraModel",
-    "albert": "AlbertModel",
-    "distilbert": "DistilBertModel",
-    "mpnet": "MPNetModel",
-    "modernbert": "ModernBertModel",
-}
 _NOT_SAVED = ("auto_map", "_name_or_path", "dtype", "num_labels")  # keys of config.json that hold for the original only
 # Rotary bases of full and of sliding attention, where transformers 4 has one key for each.
 _ROPE_BASES = {
@@ -170,7 +158,7 @@ def _write_body(parts: Parts, folder: Path, dtype: torch.dtype, settings: Mappin
         config = _portable_config({**parts.hf_config, **read_object(folder / "config.json")}, parts, dtype)
     else:
         config = _portable_config(parts.hf_config, parts, dtype)
-        config["architectures"] = [_ARCHITECTURES[str(config["model_type"])]]
+        config["architectures"] = [FAMILIES[str(config["model_type"])].architecture]
         pooler = {name: tensor for name, tensor in parts.leftover.items() if name.startswith("pooler.")}
         write_weights(folder, _body_weights(parts) | pooler, dtype)
     write_json(folder / "config.json", {**config, **settings})
@@ -199,7 +187,7 @@ def _body_weights(parts: Parts) -> dict[str, Tensor]:
     family = family_of(parts.hf_config)
     if family is None or not isinstance(parts.body, Encoder):
         raise ModelError("the model has no config.json of a known family, so its weights have no names on disk")
-    return to_theirs(parts.body.state_dict(), family.names(parts.body.config))
+    return export_weights(parts.body.state_dict(), family.weight_names(parts.body.config))
 
 
 def _write_tokenizer(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TextIO, get_args
 
 from munjang.cli.options import add_model, add_prompts, add_reading, load_model, positive, sources
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
 from munjang.files import atomic_path
+from munjang.report.tables import shorten, table
 from munjang.types import Similarity
 
 if TYPE_CHECKING:

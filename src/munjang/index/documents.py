@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from munjang.errors import InputError
-from munjang.text.backend import LONE_SURROGATE, check_unicode
+from munjang.text.fast_words import LONE_SURROGATE, check_unicode
 
 WINDOW_DOCUMENTS = 2048
 WINDOW_CHARACTERS = 4_000_000

@@ -14,11 +14,11 @@ from munjang.data.files import Format
 from munjang.errors import InputError
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import AgainstMajority
+from munjang.nn.pooling import PoolingMode
 from munjang.progress import Progress
 from munjang.recipes.defaults import RecipeName
 from munjang.training import TrainingResult, TrainingSettings
 from munjang.training.losses import Part
-from munjang.types import PoolingMode
 
 if TYPE_CHECKING:
     from munjang.training.lora import LoraSettings

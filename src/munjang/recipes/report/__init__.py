@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from markupsafe import Markup
+
 from munjang.errors import DataError
 from munjang.files import atomic_write, disk_errors
 from munjang.progress import duration
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts, read_facts, stage_folders
-from munjang.recipes.report.page import Section, link, page, paragraph, table
+from munjang.report.html import Section, link, page, paragraph, table
 
 __all__ = ["report_html", "write_overview", "write_report"]
 
@@ -62,7 +64,7 @@ def _overview(folder: Path, stages: list[Facts]) -> str:
     parts = [Section("Stages", told + table(header, rows, right=(2, 3, 5, 6)))]
     for facts in stages:
         name = facts.folder.name
-        notes = "".join(paragraph(note, "warn") for note in facts.record["notes"])
+        notes = Markup().join(paragraph(note, "warn") for note in facts.record["notes"])
         parts.append(Section(name, link(f"{name}/report.html", "The report of this stage") + notes))
     return page(f"chain: {folder.resolve().name}", "Munjang training report. Stages of a chain, in order.", parts)
 

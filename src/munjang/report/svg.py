@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from markupsafe import Markup, escape
 
 from munjang.errors import InputError
 
@@ -35,21 +36,21 @@ class Series:
     marked: float | None = None  # an x that is to stand out, such as the step of the best score
 
 
-def line_chart(series: Sequence[Series], *, x_name: str, y_name: str) -> str:
+def line_chart(series: Sequence[Series], *, x_name: str, y_name: str) -> Markup:
     """A chart of finite points; a sentence where there are none."""
     drawn = [_finite(one) for one in series]
     everything = [point for one in drawn for point in one.points]
     if not everything:
-        return '<p class="quiet">No values to draw.</p>'
+        return Markup('<p class="quiet">No values to draw.</p>')
     scale = _Scale.of(everything)
     parts = [
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(y_name, quote=True)} by {escape(x_name, quote=True)}">',
+        f'aria-label="{escape(y_name)} by {escape(x_name)}">',
         *_grid(scale, x_name, y_name),
         *(_line(one, scale) for one in sorted(drawn, key=lambda one: not one.faint)),
         "</svg>",
     ]
-    return "\n".join(parts) + _legend([one for one in drawn if not one.faint])
+    return Markup("\n".join(parts) + _legend([one for one in drawn if not one.faint]))
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Bars:
     colour: int = 0  # which of the page's colours
 
 
-def histogram_chart(series: Sequence[Bars], edges: Sequence[float], *, x_name: str, y_name: str) -> str:
+def histogram_chart(series: Sequence[Bars], edges: Sequence[float], *, x_name: str, y_name: str) -> Markup:
     """Histograms over the same bins, side by side, each as per cent of its own rows: sets of other sizes compare.
 
     edges: bounds of the bins, one more than there are counts. A series without rows is left out; a sentence where no
@@ -73,17 +74,17 @@ def histogram_chart(series: Sequence[Bars], edges: Sequence[float], *, x_name: s
                              f"got {len(one.counts)}")  # fmt: skip
     drawn = [one for one in series if sum(one.counts) > 0]
     if not drawn:
-        return '<p class="quiet">No values to draw.</p>'
+        return Markup('<p class="quiet">No values to draw.</p>')
     highest = max(100 * max(one.counts) / sum(one.counts) for one in drawn)
     scale = _Scale(edges[0], edges[-1], 0.0, 1.05 * highest)
     parts = [
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(y_name, quote=True)} by {escape(x_name, quote=True)}">',
+        f'aria-label="{escape(y_name)} by {escape(x_name)}">',
         *_grid(scale, x_name, y_name),
         *(_bars(one, edges, scale, place=(number, len(drawn))) for number, one in enumerate(drawn)),
         "</svg>",
     ]
-    return "\n".join(parts) + _legend([Series(one.name, (), colour=one.colour) for one in drawn])
+    return Markup("\n".join(parts) + _legend([Series(one.name, (), colour=one.colour) for one in drawn]))
 
 
 def _bars(series: Bars, edges: Sequence[float], scale: _Scale, *, place: tuple[int, int]) -> str:

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.errors import InputError
-from munjang.recipes.report.svg import Bars, histogram_chart
+from munjang.report.svg import Bars, histogram_chart
 
 EDGES = [0.0, 0.25, 0.5, 0.75, 1.0]
 
 
 def rectangles(svg: str) -> list[dict[str, float | str]]:
     """Every bar: its colour, place, size and title."""
-    root = ElementTree.fromstring(svg.split("</svg>")[0] + "</svg>")
+    root = ElementTree.fromstring(str(svg).split("</svg>")[0] + "</svg>")
     found = []
     for one in root.iter("rect"):
         sizes: dict[str, float | str] = {name: float(one.attrib[name]) for name in ("x", "y", "width", "height")}
