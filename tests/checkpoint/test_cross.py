@@ -220,6 +220,13 @@ def test_another_number_of_labels_keeps_the_body_and_says_so(classifiers: Any, p
     assert read_cross(folder, labels=3).labels == three.labels
 
 
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2"])
+def test_a_new_standard_head_starts_from_the_pooler(family: str, classifiers: Any) -> None:
+    three, one = (read_cross(classifiers(family, 3), labels=labels) for labels in (3, 1))
+    assert "its first layer is the body's pooler" in one.notes[0]
+    assert torch.equal(one.head.dense.weight, three.head.dense.weight)
+
+
 def test_the_same_labels_in_another_order_are_put_in_order(classifiers: Any, pairs: Any) -> None:
     names = {"id2label": {0: "entailment", 1: "neutral", 2: "contradiction"}}
     folder = classifiers("bert", 3, **names, label2id={"entailment": 0, "neutral": 1, "contradiction": 2})

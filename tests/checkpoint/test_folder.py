@@ -1,4 +1,4 @@
-"""A folder is replaced whole or not at all: other people's files, killed processes, full disks."""
+"""Model folders are replaced atomically: files of the user, killed processes, full disks, concurrent readers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_errors_leave_everything_as_it_was(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
-def test_an_interrupted_swap_is_undone_by_whoever_comes_next(old_layout: Any) -> None:
+def test_an_interrupted_replacement_is_undone_by_the_next_reader(old_layout: Any) -> None:
     folder = old_layout()
     for comes in (resolve, read_bi):
         folder.rename(previous_of(folder))
@@ -118,7 +118,7 @@ def test_an_interrupted_swap_is_undone_by_whoever_comes_next(old_layout: Any) ->
         assert not previous_of(folder).exists()
 
 
-def test_what_a_killed_swap_left_is_taken_over(tmp_path: Path) -> None:
+def test_files_left_by_a_killed_replacement_are_kept_or_removed(tmp_path: Path) -> None:
     """Killed after the new folder was in place, before the old one was gone."""
     folder = tmp_path / "model"
     replace_model_folder(folder, fill("new"))
@@ -127,10 +127,10 @@ def test_what_a_killed_swap_left_is_taken_over(tmp_path: Path) -> None:
     (previous / "notes.txt").write_text("mine")
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    import munjang.files as swap
+    from munjang import files
 
-    abandoned = make(tmp_path / f".model.saving-{swap._host()}-{dead.pid}-00")
-    living = make(tmp_path / f".model.saving-{swap._host()}-{os.getppid()}-00")
+    abandoned = make(tmp_path / f".model.saving-{files._host()}-{dead.pid}-00")
+    living = make(tmp_path / f".model.saving-{files._host()}-{os.getppid()}-00")
     elsewhere = make(tmp_path / ".model.saving-other-1-00")
     replace_model_folder(folder, fill("newer"))
     assert (folder / "modules.json").read_text() == "newer"
@@ -147,7 +147,7 @@ def make(folder: Path) -> Path:
 
 
 def test_a_folder_replaced_while_it_is_read(old_layout: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half old, half new is never returned, and an error that comes of it is not the last word."""
+    """A mixture of both is never returned, and an error caused by the replacement is retried."""
     import munjang.checkpoint.read as reading
 
     folder = old_layout()

@@ -230,7 +230,7 @@ def hub(bodies: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[type[Hu
 
 
 def fetch(name: str, endpoint: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Resolve a name in a process of its own, which is online."""
+    """Resolve a name in another process, which is online."""
     code = f"import munjang.checkpoint as c; print(c.resolve({name!r}))"
     hidden = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     environment = {key: value for key, value in os.environ.items() if key not in hidden and "proxy" not in key.lower()}

@@ -293,7 +293,7 @@ def default_activation(labels: int) -> ScoreActivation:
 
 
 def read_activation(folder: Path, config: Mapping[str, object], labels: int, notes: list[str]) -> ScoreActivation:
-    """What turns logits into scores, wherever the release that saved the model put it."""
+    """What turns logits into scores; releases of sentence-transformers saved it in three places."""
     nested = config.get("sentence_transformers")
     saved = (
         read_object(folder / "config_sentence_transformers.json").get("activation_fn")

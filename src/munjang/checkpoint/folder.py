@@ -108,7 +108,7 @@ def replace_model_folder(folder: Path, fill: Callable[[Path], None]) -> None:
 def _check_target(target: Path) -> None:
     """Refuse a target that is neither a model, nor an empty folder, nor absent."""
     if not target.name:
-        raise InputError(f"a model is saved to a folder of its own, not to {target}")
+        raise InputError(f"a model is saved to a folder with a name, not to {target}")
     if not os.path.lexists(target):
         return
     if not target.is_dir():

@@ -146,7 +146,7 @@ def _read_cross(
     config, hidden = parts.hf_config, parts.body.hidden
     if isinstance(parts.body, TransformersBody):
         left = foreign_head_weights(modules[0].folder, config)
-    parts.leftover |= {name: tensor for name, tensor in left.items() if name.startswith("head.")}
+    parts.leftover = {name: tensor for name, tensor in left.items() if name.startswith(("pooler.", "head."))}
     saved = read_head_modules(modules[1:], hidden, config) or read_classifier(left, hidden, config, modules[0].folder)
     if saved is None:
         cross = add_head(parts, labels, head=head, seed=seed)
