@@ -27,7 +27,7 @@ from munjang.index.documents import incoming
 from munjang.index.state import State, metadata_of
 from munjang.index.store import Store, commit, next_generation
 from munjang.progress import Progress, track
-from munjang.vector_files.parquet import import_pyarrow
+from munjang.vectors.files import import_pyarrow
 
 _KEY = b"munjang.index"
 _FORMAT = 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, Kind, Leakage
-from munjang.data.files import Format
+from munjang.data.rows import Format
 from munjang.errors import InputError
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import AgainstMajority

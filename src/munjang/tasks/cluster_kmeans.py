@@ -19,8 +19,7 @@ from torch import Tensor
 from munjang.errors import InputError
 from munjang.progress import Progress, track
 from munjang.tasks.neighbours_tiles import UnitRows
-from munjang.vectors.rows import blocks
-from munjang.vectors.scores import unit_rows
+from munjang.vectors.similarity import blocks, unit_rows
 
 Numbers = npt.NDArray[np.int64]
 

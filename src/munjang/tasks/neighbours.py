@@ -20,8 +20,8 @@ from torch import Tensor
 from munjang.progress import Progress, track
 from munjang.tasks.neighbours_best import BestPairs
 from munjang.tasks.neighbours_tiles import Floats, Pairs, Tiles, UnitRows, joined
-from munjang.vectors.rows import blocks
-from munjang.vectors.search import best
+from munjang.vectors.search import stable_top_k
+from munjang.vectors.similarity import blocks
 
 Numbers = npt.NDArray[np.int64]
 
@@ -121,7 +121,7 @@ def _nearest(rows: UnitRows, chosen: Numbers, k: int) -> tuple[Tensor, Tensor]: 
         tile = queries @ rows.read(part).T
         own = np.flatnonzero((chosen >= part.start) & (chosen < part.stop))
         tile[own, chosen[own] - part.start] = -torch.inf
-        values, places = best(tile, k)
+        values, places = stable_top_k(tile, k)
         values, places = torch.cat((scores, values), dim=1), torch.cat((indices, places + part.start), dim=1)
         order = torch.sort(values, dim=1, descending=True, stable=True)
         scores, indices = order.values[:, :k], places.gather(1, order.indices[:, :k])

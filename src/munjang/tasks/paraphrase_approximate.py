@@ -16,7 +16,7 @@ import numpy as np
 from munjang.errors import MissingExtraError
 from munjang.progress import Progress, track
 from munjang.tasks.neighbours_tiles import Pairs, UnitRows
-from munjang.vectors.rows import blocks
+from munjang.vectors.similarity import blocks
 
 _BLOCK = 8192
 _TRAIN = 64  # rows for each centre

@@ -25,7 +25,7 @@ from munjang.tasks.paraphrase_groups import Duplicates, Joined, equal_texts
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
     from munjang.tasks.neighbours_tiles import Pairs, Tiles, UnitRows
-    from munjang.vectors.rows import Vectors
+    from munjang.vectors.similarity import Vectors
 
 _AUTO = 200_000  # rows: from here on 'auto' is approximate on a CPU
 _LISTED = 100  # neighbours of a row that an approximate search looks at where no number is given

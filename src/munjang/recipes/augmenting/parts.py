@@ -7,11 +7,10 @@ is written, then a record of the result, and the pieces go.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import ResumeError
-from munjang.files import atomic_path, atomic_write, disk_errors
+from munjang.files import atomic_write, disk_errors
 
 Array: TypeAlias = npt.NDArray[Any]
 _SAFE = "the pieces that are done stay; make room and call it again"
@@ -91,16 +90,6 @@ class Parts:
             f"{self.folder}: what lies there was made with other {', '.join(names)} ({path.name}); remove the folder "
             "to begin again, or choose another"
         )
-
-
-@contextlib.contextmanager
-def new_array(path: Path, count: int, dtype: npt.DTypeLike) -> Iterator[Array]:
-    """A .npy file of `count` (at least 1) numbers, to be filled in pieces; it has its name only when it is whole."""
-    with disk_errors(path, safe=_SAFE), atomic_path(path) as temporary:
-        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.dtype(dtype), shape=(count,))
-        yield array
-        array.flush()
-        del array
 
 
 def _json(content: Mapping[str, object]) -> bytes:

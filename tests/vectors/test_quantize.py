@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 
 from munjang import vectors
 from munjang.errors import InputError
-from munjang.vectors import quantization, quantized_search, search
+from munjang.vectors import quantize as module
 
 KINDS = ("cosine", "dot", "euclidean", "manhattan")
 matrices = hnp.arrays(
@@ -38,7 +38,7 @@ def recall(found, expected):
 @given(a=matrices, block=st.integers(1, 50))
 def test_int8_is_off_by_half_a_step_at_most(a, block):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantization, "BLOCK_FLOATS", block)
+        patch.setattr(module, "BLOCK_FLOATS", block)
         coded = vectors.quantize_int8(a)
         decoded = vectors.decode_int8(coded)
     assert coded.codes.dtype == np.int8
@@ -66,7 +66,7 @@ def test_a_dimension_that_never_changes_survives():
 @given(a=matrices, block=st.integers(1, 50))
 def test_binary_is_packbits_of_the_signs(a, block):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantization, "BLOCK_FLOATS", block)
+        patch.setattr(module, "BLOCK_FLOATS", block)
         coded = vectors.quantize_binary(a)
         decoded = vectors.decode_binary(coded)
     np.testing.assert_array_equal(coded.codes, np.packbits(a > 0, axis=1))
@@ -81,7 +81,7 @@ def test_hamming_distances_agree_with_scipy(d, n, m, table):
     a, b = random_vectors(n, d), random_vectors(m, d, seed=1)
     with pytest.MonkeyPatch.context() as patch:
         if table:
-            patch.setattr(quantization, "count_bits", quantization.count_bits_by_table)
+            patch.setattr(module, "count_bits", module.count_bits_by_table)
         result = vectors.hamming_distances(vectors.quantize_binary(a), vectors.quantize_binary(b))
     expected = cdist(a > 0, b > 0, "hamming") * d if n and m else np.empty((n, m))
     assert result.dtype == np.int32
@@ -90,9 +90,9 @@ def test_hamming_distances_agree_with_scipy(d, n, m, table):
 
 def test_hamming_by_product_as_on_a_gpu_agrees():
     a = torch.from_numpy(random_vectors(9, 77))
-    bits = quantization.pack_signs(a)
-    signs = quantization.unpack_signs(bits, 77)
-    np.testing.assert_array_equal((77 - signs @ signs.T) / 2, quantization.hamming(bits, bits, 77))
+    bits = module.pack_signs(a)
+    signs = module.unpack_signs(bits, 77)
+    np.testing.assert_array_equal((77 - signs @ signs.T) / 2, module.hamming(bits, bits, 77))
 
 
 def test_tensors_give_tensors_with_the_same_codes():
@@ -158,10 +158,10 @@ def test_binary_without_originals_scores_float_queries_with_signs():
 def test_binary_candidates_are_the_nearest_and_ties_go_to_the_lower_index(n, d, data):
     floats, queries = random_vectors(n, d), random_vectors(4, d, seed=1)
     k = data.draw(st.integers(1, n))
-    tiles = search.Tiles(queries=data.draw(st.integers(1, 4)), corpus=data.draw(st.integers(1, 30)))
+    tiles = (data.draw(st.integers(1, 4)), data.draw(st.integers(1, 30)))
     bits = vectors.quantize_binary(floats)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantized_search, "plan", lambda *_, **__: tiles)
+        patch.setattr(module, "plan_tiles", lambda *_, **__: tiles)
         found = vectors.top_k_binary(queries, bits, k, oversample=1)
     distances = vectors.hamming_distances(vectors.quantize_binary(queries), bits)
     candidates = np.argsort(distances, axis=1, kind="stable")[:, :k]
