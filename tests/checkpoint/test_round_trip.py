@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from munjang.checkpoint import BiParts, read_bi, write_bi
+from munjang.errors import ModelError
 from munjang.nn.bodies import TransformersBody
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling
@@ -233,6 +234,14 @@ def test_reading_is_quick() -> None:
         "assert 'huggingface_hub' not in sys.modules; assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_body_without_its_config_cannot_be_saved(old_layout: Any, tmp_path: Path) -> None:
+    parts = read_bi(old_layout())
+    parts.hf_config = {}
+    with pytest.raises(ModelError, match=r"no config\.json of a known family"):
+        write_bi(parts, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
 
 
 def test_dtype_must_be_one_of_four(old_layout: Any, tmp_path: Path) -> None:

@@ -157,10 +157,11 @@ def _write_body(parts: Parts, folder: Path, dtype: torch.dtype, settings: Mappin
         parts.body.model.save_pretrained(folder, state_dict=weights, safe_serialization=True)
         config = _portable_config({**parts.hf_config, **read_object(folder / "config.json")}, parts, dtype)
     else:
+        weights = _body_weights(parts)
         config = _portable_config(parts.hf_config, parts, dtype)
         config["architectures"] = [FAMILIES[str(config["model_type"])].architecture]
         pooler = {name: tensor for name, tensor in parts.leftover.items() if name.startswith("pooler.")}
-        write_weights(folder, _body_weights(parts) | pooler, dtype)
+        write_weights(folder, weights | pooler, dtype)
     write_json(folder / "config.json", {**config, **settings})
 
 
