@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from munjang import evaluation
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.data import Examples
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
@@ -148,7 +148,7 @@ def run_trial(trial: Trial, base: BiEncoder, material: Material, setup: Setup) -
     }
 
 
-def fresh_parts(trial: Trial, base: BiEncoder, *, random: bool) -> ModelParts:
+def fresh_parts(trial: Trial, base: BiEncoder, *, random: bool) -> BiParts:
     """A copy of the body, or the same body with random weights; the row's pooling, and nothing after it."""
     body = copy.deepcopy(base.parts.body)
     leftover = base.parts.leftover
@@ -180,7 +180,7 @@ def _objective_name(row: Row, stage: Stage) -> str:
 
 
 def _bi_encoder(
-    trial: Trial, parts: ModelParts, base: BiEncoder, material: Material, setup: Setup
+    trial: Trial, parts: BiParts, base: BiEncoder, material: Material, setup: Setup
 ) -> tuple[BiEncoder, list[TrainingResult]]:
     model = BiEncoder(parts, device=base.device, dtype="float32")
     runs = []
@@ -192,7 +192,7 @@ def _bi_encoder(
 
 
 def _cross_encoder(
-    trial: Trial, parts: ModelParts, base: BiEncoder, material: Material, setup: Setup
+    trial: Trial, parts: BiParts, base: BiEncoder, material: Material, setup: Setup
 ) -> tuple[CrossEncoder, list[TrainingResult]]:
     """Each stage has a head of its own: three labels, or one score; the body goes on."""
     model: CrossEncoder | None = None

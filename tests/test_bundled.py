@@ -14,7 +14,7 @@ import pytest
 
 import munjang
 from munjang import BiEncoder, CrossEncoder, Threshold, bundled, checkpoint
-from munjang.checkpoint import HeadWish, read, read_cross
+from munjang.checkpoint import read_bi, read_cross
 from munjang.cli import main
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from training.material import sentences, tiny_parts
@@ -60,7 +60,7 @@ def test_load_without_an_argument(place: Path, no_network: None) -> None:
     assert model.parts.source == "munjang-ko-en"
     assert model.thresholds["paraphrase"].value == 0.8
     named = munjang.load("munjang-ko-en", device="cpu", dtype="float32", local_files_only=True)
-    exact = BiEncoder(read(place / "ko-en"), device="cpu", dtype="float32")
+    exact = BiEncoder(read_bi(place / "ko-en"), device="cpu", dtype="float32")
     np.testing.assert_array_equal(named.encode(TEXTS), exact.encode(TEXTS))
 
 
@@ -116,7 +116,7 @@ def test_recipes_take_the_names(place: Path, no_network: None, tmp_path: Path, m
 
 
 def test_new_heads_on_the_bundled_body(place: Path) -> None:
-    parts = read_cross(checkpoint.resolve("munjang-ko-en"), wish=HeadWish(["no", "yes"]))
+    parts = read_cross(checkpoint.resolve("munjang-ko-en"), labels=["no", "yes"])
     assert parts.labels == ("no", "yes")
     assert not parts.thresholds
 

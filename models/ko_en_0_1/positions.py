@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from munjang.checkpoint.parts import ModelBody
+from munjang.checkpoint import Body
 from munjang.errors import InputError, ModelError
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of
@@ -16,9 +16,7 @@ from munjang.students.rebuilding import known_body, rebuilt
 _TABLE = "embeddings.position.weight"
 
 
-def fewer_positions(
-    body: ModelBody, hf_config: Mapping[str, object], positions: int
-) -> tuple[Encoder, dict[str, object]]:
+def fewer_positions(body: Body, hf_config: Mapping[str, object], positions: int) -> tuple[Encoder, dict[str, object]]:
     """The body for texts of at most so many tokens, special ones included; what it computes for them is the same."""
     encoder = known_body(body, "a student with fewer positions")
     family, most = family_of(hf_config), encoder.config.max_positions

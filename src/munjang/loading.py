@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 
 from munjang import bundled
-from munjang.checkpoint import static_from_words
-from munjang.checkpoint.cross_parts import HeadName
+from munjang.checkpoint import HeadName, read_word_vectors
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelError
 from munjang.nn.pooling import PoolingMode
@@ -117,4 +116,4 @@ def load_reranker(
 
 def from_word_vectors(path: str | Path, *, lower_case: bool = True) -> BiEncoder:
     """A bi-encoder that averages word vectors (GloVe, word2vec or fastText text files): the baseline to beat."""
-    return BiEncoder(static_from_words(Path(path), lower_case=lower_case))
+    return BiEncoder(read_word_vectors(Path(path), lower_case=lower_case))

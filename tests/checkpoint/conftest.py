@@ -13,7 +13,7 @@ import tokenizers
 import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import to_packed
 
@@ -282,7 +282,7 @@ def write_json() -> Callable[[Path, object], None]:
 def vectors_of() -> Callable[..., np.ndarray]:
     """Vectors of texts through the parts alone."""
 
-    def encode(parts: ModelParts, texts: list[str]) -> np.ndarray:
+    def encode(parts: BiParts, texts: list[str]) -> np.ndarray:
         tokens = parts.tokenizer.encode(texts)
         batch = to_packed(tokens.ids, tokens.lengths, torch.device("cpu"))
         with torch.no_grad():

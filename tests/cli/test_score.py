@@ -205,9 +205,9 @@ def test_the_bundled_reranker_is_the_default(
 
 
 def test_info_of_a_cross_encoder(minilm_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from munjang.checkpoint import read
+    from munjang.checkpoint import read_bi
 
-    model = munjang.CrossEncoder.from_body(read(minilm_path), ["no", "yes"], device="cpu", dtype="float32")
+    model = munjang.CrossEncoder.from_body(read_bi(minilm_path), ["no", "yes"], device="cpu", dtype="float32")
     model.save(tmp_path / "m")
     assert main(["info", str(tmp_path / "m"), "--json", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)

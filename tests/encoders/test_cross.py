@@ -13,7 +13,7 @@ import torch
 
 import munjang
 from munjang import CrossEncoder
-from munjang.checkpoint import ModelParts, read
+from munjang.checkpoint import BiParts, read_bi
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
 
 PAIRS = [
@@ -27,11 +27,11 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def body(minilm_path: Path) -> ModelParts:
-    return read(minilm_path)
+def body(minilm_path: Path) -> BiParts:
+    return read_bi(minilm_path)
 
 
-def make(body: ModelParts, labels: Any = 1, **options: Any) -> CrossEncoder:
+def make(body: BiParts, labels: Any = 1, **options: Any) -> CrossEncoder:
     """A head with weights large enough that scores differ."""
     model = CrossEncoder.from_body(body, labels, device="cpu", dtype="float32", **options)
     generator = torch.Generator().manual_seed(1)
@@ -41,12 +41,12 @@ def make(body: ModelParts, labels: Any = 1, **options: Any) -> CrossEncoder:
 
 
 @pytest.fixture(scope="module")
-def scorer(body: ModelParts) -> CrossEncoder:
+def scorer(body: BiParts) -> CrossEncoder:
     return make(body)
 
 
 @pytest.fixture(scope="module")
-def labeller(body: ModelParts) -> CrossEncoder:
+def labeller(body: BiParts) -> CrossEncoder:
     return make(body, ["entailment", "neutral", "contradiction"])
 
 
@@ -152,7 +152,7 @@ def test_ranking(scorer: CrossEncoder, labeller: CrossEncoder) -> None:
             call()
 
 
-def test_cutting_is_reported(body: ModelParts) -> None:
+def test_cutting_is_reported(body: BiParts) -> None:
     model = make(body)
     model.max_length = 12
     with pytest.warns(
@@ -204,7 +204,7 @@ def test_several_threads_at_once(scorer: CrossEncoder) -> None:
         np.testing.assert_array_equal(scores, expected)
 
 
-def test_bfloat16_is_near_and_what_overflows_is_done_again(body: ModelParts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_is_near_and_what_overflows_is_done_again(body: BiParts, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = make(body)
     near = CrossEncoder(exact.parts, device="cpu", dtype="bfloat16")
     assert near.dtype == torch.bfloat16
@@ -256,7 +256,7 @@ def test_from_a_bi_encoder(minilm_path: Path) -> None:
     assert torch.equal(model.parts.head.out.weight, again.parts.head.out.weight)
 
 
-def test_training_changes_what_refresh_computes(body: ModelParts) -> None:
+def test_training_changes_what_refresh_computes(body: BiParts) -> None:
     """A training step through tokens, packed batches, body and head, as the training loop does it."""
     from munjang.nn.packed import to_packed
 
@@ -281,7 +281,7 @@ def test_training_changes_what_refresh_computes(body: ModelParts) -> None:
     assert model.fingerprint != mark
 
 
-def test_calibration_is_folded_in(body: ModelParts, tmp_path: Path) -> None:
+def test_calibration_is_folded_in(body: BiParts, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder as Theirs
 
     model = make(body)
@@ -332,7 +332,7 @@ def test_describing(labeller: CrossEncoder) -> None:
     assert "contradiction" in repr(labeller)
 
 
-def small_parts() -> ModelParts:
+def small_parts() -> BiParts:
     """A random BERT body with two segments and a tokenizer of single characters."""
     import tokenizers
     from tokenizers import models, pre_tokenizers, processors
@@ -356,7 +356,7 @@ def small_parts() -> ModelParts:
     assert family is not None
     body = Encoder(family.read(config))
     body.initialise(torch.Generator().manual_seed(2))
-    return ModelParts(body, Tokenizer(backend, max_length=96), Pooling(), hf_config=config)
+    return BiParts(body=body, tokenizer=Tokenizer(backend, max_length=96), pooling=Pooling(), hf_config=config)
 
 
 def test_segments_decide_scores() -> None:

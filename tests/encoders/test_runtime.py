@@ -86,7 +86,7 @@ def test_the_master_weights_stay_float32(minilm_path: Path) -> None:
 def test_weights_too_large_for_float16_are_noticed(minilm_path: Path) -> None:
     from munjang import checkpoint
 
-    parts = checkpoint.read(minilm_path)
+    parts = checkpoint.read_bi(minilm_path)
     assert BiRuntime(parts, torch.device("cpu"), torch.float16).dtype == torch.float16
     with torch.no_grad():
         parts.body.layers[0].mlp.up.weight[0, 0] = 1e6

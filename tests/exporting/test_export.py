@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import munjang
-from munjang.checkpoint import static_from_words
+from munjang.checkpoint import read_word_vectors
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, MissingExtraError, ModelError
 from munjang.exporting import DTYPES, ExportOptions, checking, export, usage, writing
@@ -205,7 +205,7 @@ def test_a_failed_check_leaves_nothing(format: Any, tmp_path: Path, monkeypatch:
 
         monkeypatch.setattr(writing, "bi_encoder_graph", wrong)
     else:
-        real_read = checking.read
+        real_read = checking.read_bi
 
         def damaged(folder: Path) -> Any:
             parts = real_read(folder)
@@ -213,7 +213,7 @@ def test_a_failed_check_leaves_nothing(format: Any, tmp_path: Path, monkeypatch:
                 parts.body.layers[1].mlp.down.bias.fill_(float("nan"))  # type: ignore[union-attr, index]
             return parts
 
-        monkeypatch.setattr(checking, "read", damaged)
+        monkeypatch.setattr(checking, "read_bi", damaged)
     for name in ("new", "old"):
         with pytest.raises(ModelError, match=r"not finite|too far from the model"):
             export(model, tmp_path / name, ExportOptions(format, overwrite=True))
@@ -238,7 +238,7 @@ def test_without_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_models_without_a_graph(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("비 1 2 3\nrain 2 3 4\n빵 3 1 0\n", encoding="utf-8")
-    static = BiEncoder(static_from_words(tmp_path / "words.txt"))
+    static = BiEncoder(read_word_vectors(tmp_path / "words.txt"))
     with pytest.raises(ModelError, match=r"static model cannot be exported to ONNX.*bert, roberta.*modernbert"):
         export(static, tmp_path / "m", ExportOptions("onnx"))
     assert not (tmp_path / "m").exists()

@@ -29,8 +29,8 @@ def test_what_it_reads_is_the_same(case: str, tmp_path: Path) -> None:
     assert parts.body.config == old, "the given one stays"
     short = replace(parts, body=body, hf_config=config)
     np.testing.assert_array_equal(vectors(short), before)
-    checkpoint.write(short, tmp_path / "short")
-    np.testing.assert_allclose(vectors(checkpoint.read(tmp_path / "short")), before, atol=1e-6)
+    checkpoint.write_bi(short, tmp_path / "short")
+    np.testing.assert_allclose(vectors(checkpoint.read_bi(tmp_path / "short")), before, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", ["bert", "distilbert", "mpnet"])
@@ -39,7 +39,7 @@ def test_sentence_transformers_reads_it_to_the_same_vectors(case: str, tmp_path:
     body, config = fewer_positions(parts.body, parts.hf_config, POSITIONS)
     parts.tokenizer.max_length = POSITIONS
     short = replace(parts, body=body, hf_config=config)
-    checkpoint.write(short, tmp_path / "short")
+    checkpoint.write_bi(short, tmp_path / "short")
     np.testing.assert_allclose(theirs(tmp_path / "short"), vectors(short), atol=2e-6)
 
 

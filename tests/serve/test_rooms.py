@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from munjang import vectors
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Normalize
@@ -28,7 +28,7 @@ LONG = "비 rain 빵 bread " * 30
 
 def with_prompts(*, include: bool) -> BiEncoder:
     made = bi_encoder("bert", Pooling(("mean",), include_prompt=include))
-    parts: ModelParts = replace(made.parts, prompts={"query": "비 rain: ", "document": "빵 "})
+    parts: BiParts = replace(made.parts, prompts={"query": "비 rain: ", "document": "빵 "})
     return BiEncoder(parts, device="cpu", dtype="float32")
 
 

@@ -13,7 +13,7 @@ import transformers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.encoders import BiEncoder
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of
@@ -153,7 +153,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
     return Tokenizer(backend, max_length=48, pad_id=pad, config={"tokenizer_class": "BertTokenizer", **names})
 
 
-def parts_of(case: str) -> ModelParts:
+def parts_of(case: str) -> BiParts:
     """A random model: mean pooling, unit vectors, a pooler for BERT."""
     kind, name, arguments = CASES[case]
     tokenizer = tokenizer_of(kind)
@@ -169,18 +169,18 @@ def parts_of(case: str) -> ModelParts:
             else:
                 parameter.normal_(0.0, 0.15)
     leftover = {"pooler.dense.weight": torch.randn(32, 32), "pooler.dense.bias": torch.randn(32)}
-    return ModelParts(
-        body,
-        tokenizer,
-        Pooling(("mean",)),
-        nn.ModuleList([Normalize()]),
+    return BiParts(
+        body=body,
+        tokenizer=tokenizer,
+        pooling=Pooling(("mean",)),
+        heads=nn.ModuleList([Normalize()]),
         hf_config=config,
         prompts={"query": "질문: "},
         leftover=leftover if name == "bert" else {},
     )
 
 
-def vectors(parts: ModelParts, texts: list[str] = TEXTS) -> np.ndarray:
+def vectors(parts: BiParts, texts: list[str] = TEXTS) -> np.ndarray:
     return BiEncoder(parts, device="cpu", dtype="float32").encode_report(texts).vectors
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from tokenizers import models, pre_tokenizers
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.students import StudentPlan, VocabularyPlan, guided, make_student
@@ -48,7 +48,7 @@ class Guide:
         return np.random.default_rng([self.seed, *text.encode()]).normal(size=WIDTH)
 
 
-def lawful(guide: Guide, *, noise: float = 0.0) -> ModelParts:
+def lawful(guide: Guide, *, noise: float = 0.0) -> BiParts:
     """A model whose table is a linear function of what the guide says of its pieces, with an intercept."""
     parts = parts_of("bert")
     generator = np.random.default_rng(3)
@@ -63,7 +63,7 @@ def lawful(guide: Guide, *, noise: float = 0.0) -> ModelParts:
     return parts
 
 
-def table_of(parts: ModelParts) -> np.ndarray:
+def table_of(parts: BiParts) -> np.ndarray:
     return parts.body.embeddings.word.weight.detach().numpy()
 
 

@@ -36,8 +36,8 @@ def test_a_shorter_model_is_saved_and_read_the_same(case: str, tmp_path: Path) -
     expected = vectors(student.parts)
     assert not np.allclose(expected, before, atol=1e-3)
     np.testing.assert_array_equal(vectors(parts), before)
-    checkpoint.write(student.parts, tmp_path / "student")
-    again = checkpoint.read(tmp_path / "student")
+    checkpoint.write_bi(student.parts, tmp_path / "student")
+    again = checkpoint.read_bi(tmp_path / "student")
     assert again.body.config.steps == student.parts.body.config.steps
     np.testing.assert_allclose(vectors(again), expected, atol=1e-6)
 
@@ -45,7 +45,7 @@ def test_a_shorter_model_is_saved_and_read_the_same(case: str, tmp_path: Path) -
 @pytest.mark.parametrize("case", ["bert", "albert-groups", "distilbert", "mpnet", "modernbert"])
 def test_sentence_transformers_reads_a_shorter_model_to_the_same_vectors(case: str, tmp_path: Path) -> None:
     student = make_student(parts_of(case), StudentPlan(layers=2))
-    checkpoint.write(student.parts, tmp_path / "student")
+    checkpoint.write_bi(student.parts, tmp_path / "student")
     np.testing.assert_allclose(theirs(tmp_path / "student"), vectors(student.parts), atol=2e-6)
 
 

@@ -36,8 +36,8 @@ def test_everything_at_once(case: str, keep: str, tmp_path: Path) -> None:
     assert list(student.notes) == student.parts.notes
     expected = vectors(student.parts)
     assert expected.shape == (len(TEXTS), 10)
-    checkpoint.write(student.parts, tmp_path / "student")
-    np.testing.assert_allclose(vectors(checkpoint.read(tmp_path / "student")), expected, atol=1e-6)
+    checkpoint.write_bi(student.parts, tmp_path / "student")
+    np.testing.assert_allclose(vectors(checkpoint.read_bi(tmp_path / "student")), expected, atol=1e-6)
     np.testing.assert_allclose(theirs(tmp_path / "student"), expected, atol=2e-6)
     model._fingerprint = None
     assert model.fingerprint == print_before

@@ -46,8 +46,8 @@ def test_the_layer_stands_before_the_last_normalize_and_is_saved(tmp_path: Path)
     assert student.report["dimension"] == {"before": 32, "after": 12, "start": "principal directions"}
     expected = vectors(student.parts)
     np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)
-    checkpoint.write(student.parts, tmp_path / "student")
-    np.testing.assert_allclose(vectors(checkpoint.read(tmp_path / "student")), expected, atol=1e-6)
+    checkpoint.write_bi(student.parts, tmp_path / "student")
+    np.testing.assert_allclose(vectors(checkpoint.read_bi(tmp_path / "student")), expected, atol=1e-6)
     np.testing.assert_allclose(theirs(tmp_path / "student"), expected, atol=2e-6)
     assert len(parts.heads) == 1
 

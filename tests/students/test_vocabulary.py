@@ -50,8 +50,8 @@ def test_a_wholly_new_vocabulary_for_every_family(case: str, kind: Any, tmp_path
         ids = new.backend.encode(text).ids
         assert new.backend.token_to_id(student.parts.tokenizer.special_tokens()["unk_token"]) not in ids
         assert (new.prefix, new.suffix) == (tuple(ids[:1]), tuple(ids[-1:]))
-    checkpoint.write(student.parts, tmp_path / "student")
-    again = checkpoint.read(tmp_path / "student")
+    checkpoint.write_bi(student.parts, tmp_path / "student")
+    again = checkpoint.read_bi(tmp_path / "student")
     assert again.tokenizer.encode(TEXTS).ids.tolist() == new.encode(TEXTS).ids.tolist()
     np.testing.assert_allclose(vectors(again), vectors(student.parts), atol=1e-6)
     np.testing.assert_array_equal(vectors(parts), before)
@@ -74,7 +74,7 @@ def test_sentence_transformers_reads_the_same_ids_and_vectors(case: str, options
 
     student = student_of(case, 400, **options)
     folder = tmp_path / "student"
-    checkpoint.write(student.parts, folder)
+    checkpoint.write_bi(student.parts, folder)
     names = {path.name for path in folder.iterdir()}
     assert {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"} <= names
     assert not names & {"vocab.txt", "vocab.json", "merges.txt"}
@@ -91,7 +91,7 @@ def test_sentence_transformers_reads_the_same_ids_and_vectors(case: str, options
 def test_old_files_and_settings_do_not_come_along(tmp_path: Path) -> None:
     """A folder as BERT's are: vocab.txt beside tokenizer.json, and a class that would lower-case on its own."""
     folder = tmp_path / "old"
-    checkpoint.write(parts_of("bert"), folder)
+    checkpoint.write_bi(parts_of("bert"), folder)
     ids = ids_of(tokenizer_of("wordpiece"))
     (folder / "vocab.txt").write_text("\n".join(sorted(ids, key=ids.__getitem__)) + "\n", encoding="utf-8")
     settings = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True, "unk_token": "[UNK]",
@@ -225,8 +225,8 @@ def test_pieces_of_letters_for_every_family(case: str, kind: Any, tmp_path: Path
     before = parts_of(case).tokenizer.backend
     if tears_hangul(before):
         assert str(new.backend.normalizer) == str(before.normalizer), "torn already: nothing is added"
-    checkpoint.write(student.parts, tmp_path / "student")
-    again = checkpoint.read(tmp_path / "student")
+    checkpoint.write_bi(student.parts, tmp_path / "student")
+    again = checkpoint.read_bi(tmp_path / "student")
     assert again.tokenizer.encode(TEXTS).ids.tolist() == new.encode(TEXTS).ids.tolist()
 
 

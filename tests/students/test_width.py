@@ -34,14 +34,14 @@ def test_a_narrower_body_is_saved_and_read_the_same(case: str, texts: list[str],
     assert expected.shape == (len(TEXTS), 16)
     assert np.isfinite(expected).all()
     np.testing.assert_array_equal(vectors(parts), before)
-    checkpoint.write(student.parts, tmp_path / "student")
-    np.testing.assert_allclose(vectors(checkpoint.read(tmp_path / "student")), expected, atol=1e-6)
+    checkpoint.write_bi(student.parts, tmp_path / "student")
+    np.testing.assert_allclose(vectors(checkpoint.read_bi(tmp_path / "student")), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", ["bert", "electra-unprojected", "mpnet", "distilbert", "modernbert"])
 def test_sentence_transformers_reads_a_narrower_body(case: str, tmp_path: Path) -> None:
     student = make_student(parts_of(case), StudentPlan(hidden=24), texts=TEXTS)
-    checkpoint.write(student.parts, tmp_path / "student")
+    checkpoint.write_bi(student.parts, tmp_path / "student")
     np.testing.assert_allclose(theirs(tmp_path / "student"), vectors(student.parts), atol=2e-6)
 
 

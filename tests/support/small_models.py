@@ -9,7 +9,7 @@ import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.nn.pooling import Pooling
 from munjang.text.tokenizer import Tokenizer
@@ -48,11 +48,11 @@ def bi_encoder(
 ) -> BiEncoder:
     """A bi-encoder with random weights, on the CPU in float32."""
     theirs = bodies.theirs(case)
-    parts = ModelParts(
-        bodies.ours(theirs),
-        Tokenizer(tokenizers.Tokenizer.from_str(_backend()), max_length=max_length),
-        pooling or Pooling(),
-        nn.ModuleList(heads),
+    parts = BiParts(
+        body=bodies.ours(theirs),
+        tokenizer=Tokenizer(tokenizers.Tokenizer.from_str(_backend()), max_length=max_length),
+        pooling=pooling or Pooling(),
+        heads=nn.ModuleList(heads),
         hf_config=theirs.config.to_dict(),
     )
     return BiEncoder(parts, device="cpu", dtype="float32")

@@ -13,7 +13,7 @@ import tokenizers
 import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.data import Examples
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation import StsEvaluator
@@ -120,7 +120,7 @@ def backend() -> tokenizers.Tokenizer:
     return made
 
 
-def tiny_parts(width: int = 16) -> ModelParts:
+def tiny_parts(width: int = 16) -> BiParts:
     """A random BERT of two layers and two heads, weights large enough that every part matters."""
     words = backend()
     config = {
@@ -145,7 +145,7 @@ def tiny_parts(width: int = 16) -> ModelParts:
     body = Encoder(family.read(config))
     body.initialise(torch.Generator().manual_seed(3))
     tokenizer = Tokenizer(words, max_length=64)
-    return ModelParts(body.eval(), tokenizer, Pooling(("mean",)), hf_config=config, source="tiny")
+    return BiParts(body=body.eval(), tokenizer=tokenizer, pooling=Pooling(("mean",)), hf_config=config, source="tiny")
 
 
 def bi() -> BiEncoder:

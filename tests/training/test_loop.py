@@ -15,8 +15,8 @@ from sentence_transformers import CrossEncoder as TheirCrossEncoder
 from sentence_transformers import SentenceTransformer
 
 import munjang
-from munjang.checkpoint import ModelParts
-from munjang.checkpoint.static import static_body, without_special_tokens
+from munjang.checkpoint import BiParts
+from munjang.checkpoint.static import plain_tokenizer, static_body
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation import LabelEvaluator, Scores, StsEvaluator
@@ -272,7 +272,7 @@ def test_in_another_thread() -> None:
 def test_a_static_model_trains(tmp_path: Path) -> None:
     words = backend()
     table = torch.randn(words.get_vocab_size(), 16, generator=torch.Generator().manual_seed(1))
-    parts = ModelParts(static_body(table), without_special_tokens(words), Pooling(("mean",)), source="static")
+    parts = BiParts(body=static_body(table), tokenizer=plain_tokenizer(words), pooling=Pooling(), source="static")
     model = BiEncoder(parts, device="cpu", dtype="float32")
     before = weights(model)
     data = pairs(12)
@@ -296,7 +296,7 @@ def test_a_body_of_transformers_trains(tmp_path: Path) -> None:
     torch.manual_seed(0)
     body = TransformersBody(transformers.RoFormerModel(config).eval())
     parts = tiny_parts()
-    model = BiEncoder(ModelParts(body, parts.tokenizer, Pooling(("mean",))), device="cpu", dtype="float32")
+    model = BiEncoder(BiParts(body=body, tokenizer=parts.tokenizer, pooling=Pooling()), device="cpu", dtype="float32")
     before = weights(model)
     train(model, [task("cosent")], TrainingSettings(**SETTINGS, dropout=0.0))
     assert not same(before, weights(model))

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from munjang.checkpoint import ModelParts
 from munjang.data import Examples
 from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError
@@ -259,7 +258,7 @@ def family(name: str, **more: Any) -> BiEncoder:
     assert known is not None
     body = Encoder(known.read(config))
     body.initialise(torch.Generator().manual_seed(3))
-    return BiEncoder(ModelParts(body, parts.tokenizer, parts.pooling, hf_config=config), device="cpu", dtype="float32")
+    return BiEncoder(replace(parts, body=body, hf_config=config), device="cpu", dtype="float32")
 
 
 FAMILIES: dict[str, Any] = {

@@ -1,29 +1,32 @@
-"""Models on disk: `resolve` finds one, `read` takes it apart, `write` saves it. Nothing else knows these formats.
+"""Model folders: the only package that knows how models are stored.
 
-`read_cross` and `write_cross` do the same for cross-encoders.
+Encoders need six calls and two classes: `resolve` turns a name into a folder, `read_bi` and `read_cross` turn a folder
+into `BiParts` or `CrossParts`, `write_bi` and `write_cross` save them, `is_cross` says which of the two a folder holds.
+`cross_from_bi` and `replace_head` put a head on a body, `read_word_vectors` reads a file of word vectors.
 """
 
-from munjang.checkpoint.cross_parts import CrossParts
-from munjang.checkpoint.cross_reading import HeadWish, is_cross, read_cross
-from munjang.checkpoint.cross_writing import write_cross
+from munjang.checkpoint.card import model_card
+from munjang.checkpoint.cross import cross_from_bi, replace_head
 from munjang.checkpoint.hub import resolve
-from munjang.checkpoint.parts import ModelParts
-from munjang.checkpoint.reading import read
-from munjang.checkpoint.thresholds import read_thresholds, with_thresholds
-from munjang.checkpoint.words import static_from_words
-from munjang.checkpoint.writing import write
+from munjang.checkpoint.parts import BiParts, Body, CrossParts, HeadName, read_thresholds
+from munjang.checkpoint.read import is_cross, read_bi, read_cross
+from munjang.checkpoint.static import read_word_vectors
+from munjang.checkpoint.write import write_bi, write_cross
 
 __all__ = [
+    "BiParts",
+    "Body",
     "CrossParts",
-    "HeadWish",
-    "ModelParts",
+    "HeadName",
+    "cross_from_bi",
     "is_cross",
-    "read",
+    "model_card",
+    "read_bi",
     "read_cross",
     "read_thresholds",
+    "read_word_vectors",
+    "replace_head",
     "resolve",
-    "static_from_words",
-    "with_thresholds",
-    "write",
+    "write_bi",
     "write_cross",
 ]

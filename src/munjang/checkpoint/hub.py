@@ -1,7 +1,6 @@
-"""A name, a path or a hub id to a folder on disk. A bundled name comes first, then a folder that is there; the network
-is the last thing tried.
+"""`resolve`: a bundled name, a path or a hub id to a folder. The network comes last.
 
-`huggingface_hub` is imported only when a hub id has to be looked up, in its cache or on the network.
+`huggingface_hub` is imported only to look a hub id up, in its cache or on the network.
 """
 
 from __future__ import annotations
@@ -20,125 +19,150 @@ from munjang import bundled
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.files import repair_folder
 
-# Where a name without '/' is looked for, as sentence-transformers does.
-DEFAULT_ORGANISATION = "sentence-transformers"
-CROSS_ORGANISATION = "cross-encoder"
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[A-Za-z0-9][\w.\-]*)?")
 _FILES = ("*.json", "*.txt", "*.model", "model*.safetensors", "*/model*.safetensors", "*.vocab", "*.merges")
-# Weights of other frameworks, and of this one in other precisions; none of them is read.
-_NEVER = ("onnx/*", "openvino/*", "*.onnx", "*.ot", "*.msgpack", "*.h5", "coreml/*")
-_CONNECT = 2.0  # seconds to open a connection to the hub
-_ANSWER = 10.0  # seconds for its first answer
-_REMEMBERED = 10.0  # seconds: a command that names several models waits for a dead network once
-_failed: dict[tuple[str, int], tuple[float, str]] = {}  # (host, port) -> when no connection opened, and why
 _PICKLES = ("pytorch_model*.bin", "*/pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_IGNORED = ("onnx/*", "openvino/*", "*.onnx", "*.ot", "*.msgpack", "*.h5", "coreml/*")
+_CONNECT_TIMEOUT = 2.0  # seconds to open a connection to the hub
+_ANSWER_TIMEOUT = 10.0  # seconds for its first answer
+_FAILURE_TTL = 10.0  # seconds: a command that names several models waits only once for a dead network
+_failures: dict[tuple[str, int], tuple[float, str]] = {}  # (host, port) -> time and reason
 
 
 def resolve(
-    path_or_id: str | Path,
-    *,
-    revision: str | None = None,
-    local_files_only: bool = False,
-    organisation: str = DEFAULT_ORGANISATION,
+    path_or_id: str | Path, *, revision: str | None = None, local_files_only: bool = False, cross: bool = False
 ) -> Path:
-    """The folder of a model: a bundled one by its name, `path_or_id` itself where it is a folder, else from the hub.
+    """Find the folder of a model.
 
-    A bundled name means the bundled model; './NAME' or a `Path` means a folder of that name.
+    Args:
+        path_or_id: The name of a bundled model, a folder, or a hub id. './NAME' or a `Path` is always a folder.
+        revision: A commit, branch or tag of the hub.
+        local_files_only: Look in the hub's cache only.
+        cross: Look for a name without '/' under 'cross-encoder' instead of 'sentence-transformers'.
+
+    Returns:
+        The folder; a hub model is downloaded into the hub's cache first.
+
+    Raises:
+        ModelNotFoundError: There is no such model; the message lists where it was looked for.
+        ModelError: The hub refuses access, or huggingface_hub is not installed.
+        InputError: The name is empty, or a bundled model was requested with a revision.
     """
-    given = os.fspath(path_or_id)
-    if isinstance(path_or_id, str) and given in bundled.NAMES:
+    name = os.fspath(path_or_id)
+    if isinstance(path_or_id, str) and name in bundled.NAMES:
         if revision is not None:
-            raise InputError(f"{given} lies in this installation and has no revisions, got revision={revision!r}")
-        return bundled.path(given)
-    if not given.strip():
+            raise InputError(f"{name} is part of this installation and has no revisions, got revision={revision!r}")
+        return bundled.path(name)
+    if not name.strip():
         raise InputError("a model is named by a folder or a hub id ('name' or 'organisation/name'), got an empty text")
-    folder = Path(given).expanduser()
+    folder = Path(name).expanduser()
     repair_folder(folder)
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise ModelNotFoundError(f"a model is a folder, but {given} is a file: give the folder that holds it")
-    if isinstance(path_or_id, Path) or _path_like(given):
+        raise ModelNotFoundError(f"a model is a folder, but {name} is a file: give the folder that holds it")
+    if isinstance(path_or_id, Path) or _is_path(name):
+        parent = folder.absolute()
+        while not parent.exists() and parent != parent.parent:
+            parent = parent.parent
         raise ModelNotFoundError(
-            f"there is no folder {given} (looked for {folder.absolute()}){_nearest(folder)}{_did_you_mean(given)}"
+            f"there is no folder {name} (looked for {folder.absolute()}); the path exists as far as {parent}"
+            f"{_suggestion(name)}"
         )
-    ids = [given] if "/" in given else [f"{organisation}/{given}", given]
-    return _from_hub(given, ids, revision, local_files_only or _offline())
+    organisation = "cross-encoder" if cross else "sentence-transformers"
+    ids = [name] if "/" in name else [f"{organisation}/{name}", name]
+    switches = (os.environ.get(switch, "").upper() for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    offline = local_files_only or any(switch in ("1", "ON", "YES", "TRUE") for switch in switches)
+    return _find_on_hub(name, ids, revision, offline=offline)
 
 
-def _path_like(text: str) -> bool:
-    """Whether a text can only mean a path."""
+def source_of(folder: Path) -> str:
+    """Where a folder came from: a bundled name, id@revision of a snapshot in the hub's cache, or the path."""
+    own = bundled.name_of(folder)
+    if own is not None:
+        return own
+    parts = folder.absolute().parts
+    if len(parts) >= 3 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
+        return f"{parts[-3].removeprefix('models--').replace('--', '/')}@{parts[-1]}"
+    return str(folder)
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text can only be a path."""
     if not _NAME.fullmatch(text) or text.endswith(".") or ".." in text or "--" in text:
         return True
-    # 'models/mine' where ./models is there: a folder was meant, not an organisation of that name.
+    # 'models/mine' where ./models exists is a path, not an organisation of that name.
     first, slash, _ = text.partition("/")
     return bool(slash) and Path(first).is_dir()
 
 
-def _nearest(folder: Path) -> str:
-    """Where a path stops existing."""
-    parent = folder.absolute()
-    while not parent.exists() and parent != parent.parent:
-        parent = parent.parent
-    return f"; the path exists as far as {parent}"
-
-
-def _offline() -> bool:
-    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
-
-
 def _cache() -> Path:
-    """The hub's cache, by the environment as it is now; huggingface_hub reads it once, at import."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if os.environ.get(name):
-            return Path(os.environ[name]).expanduser()
-    if os.environ.get("HF_HOME"):
-        return Path(os.environ["HF_HOME"]).expanduser() / "hub"
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "huggingface" / "hub"
+    """The hub's cache by the current environment; huggingface_hub reads it once, at import."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(variable):
+            return Path(os.environ[variable]).expanduser()
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser() / "hub"
 
 
-def _from_hub(name: str, ids: list[str], revision: str | None, local: bool) -> Path:
+def _find_on_hub(name: str, ids: list[str], revision: str | None, *, offline: bool) -> Path:
+    try:
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise ModelError(f"the hub id {name!r} needs huggingface_hub: pip install huggingface_hub") from error
+    # The base of HfHubHTTPError covers the errors of the HTTP library, which differs between releases.
+    hub_errors: tuple[type[Exception], ...] = (*errors.HfHubHTTPError.__bases__, OSError, ValueError, RuntimeError)
     cache = _cache()
-    dead = None if local else _unreachable()
+    unreachable = None if offline else _connection_problem()
     reasons: list[str] = []
     for hub_id in ids:
         try:
-            return _snapshot(hub_id, revision, cache, local or dead is not None)
-        except Exception as error:  # noqa: PERF203 (whatever the network, the hub and the library for them raise)
-            if isinstance(error, ModelError):
-                raise
-            # A snapshot that another program fetched in part may still hold all that is read here: `read` will see.
+            return _download(hub_id, revision, cache, offline or unreachable is not None, hub_errors)
+        except hub_errors as error:  # noqa: PERF203 (at most two ids)
+            # A partial snapshot of another program may still have all files that are read here.
             partial = Path(getattr(error, "snapshot_path", "") or cache / "none")
             if (partial / "config.json").is_file() or (partial / "modules.json").is_file():
                 return partial
-            if type(error).__name__ == "GatedRepoError":
+            if isinstance(error, errors.GatedRepoError):
                 raise ModelError(
                     f"the hub model {hub_id!r} is open only to those who accepted its terms: accept them on its page, "
                     "then log in with `hf auth login` or set HF_TOKEN"
                 ) from error
-            reasons.append(f"{hub_id}: {_short(error)}")
-            if not local and dead is None and _no_answer(error):
-                dead = _short(error)  # nor would the next id get one
-    raise ModelNotFoundError(_not_found(name, ids, reasons, cache, revision, "" if local else dead))
+            reasons.append(f"{hub_id}: {_summarize(error)}")
+            answered = getattr(error, "response", None) is not None or isinstance(error, ValueError)
+            if not offline and unreachable is None and not answered:
+                unreachable = _summarize(error)
+    at = f" at revision {revision!r}" if revision else ""
+    places = [f"a bundled model ({', '.join(bundled.NAMES)})"] if "/" not in name else []
+    places += [f"a folder ({Path(name).absolute()})", f"the hub cache ({cache})"]
+    remedy = "download the model once while online, or give the path of a folder"
+    if offline:
+        places[-1] += f" for {' or '.join(ids)}; the hub was not asked (offline mode)"
+    elif unreachable is not None:
+        places[-1] += f" for {' or '.join(ids)}; the hub was not reachable ({unreachable})"
+    else:
+        places.append(f"the hub ({'; '.join(reasons)})")
+        remedy = "check the name, or give the path of a folder"
+    suggestion = _suggestion(name) or "."
+    raise ModelNotFoundError(f"no model {name!r}{at}{suggestion} Looked for: {', '.join(places)}. To fix it: {remedy}")
 
 
-def _snapshot(hub_id: str, revision: str | None, cache: Path, local: bool) -> Path:
-    try:
-        from huggingface_hub import HfApi, snapshot_download
-    except ImportError as error:
-        raise ModelError(f"the hub id {hub_id!r} needs huggingface_hub: pip install huggingface_hub") from error
-    patterns, missing = list(_FILES), None
+def _download(
+    hub_id: str, revision: str | None, cache: Path, local: bool, hub_errors: tuple[type[Exception], ...]
+) -> Path:
+    """Download a snapshot into the cache, or find it there; pickles only of a model without safetensors."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    patterns = list(_FILES)
+    refusal: Exception | None = None
     if not local:
         try:
-            files = [
-                file.rfilename for file in HfApi().model_info(hub_id, revision=revision, timeout=_ANSWER).siblings or ()
-            ]
-        except Exception as error:  # no such model, or no network: only the cache can have it
-            local, missing = True, error
-        else:  # pickles only from a model that has no safetensors
-            safe = any(Path(file).name.startswith("model") and file.endswith(".safetensors") for file in files)
+            siblings = HfApi().model_info(hub_id, revision=revision, timeout=_ANSWER_TIMEOUT).siblings or ()
+        except hub_errors as error:  # no such model, or no network: only the cache can have it
+            local, refusal = True, error
+        else:
+            names = [Path(file.rfilename).name for file in siblings]
+            safe = any(name.startswith("model") and name.endswith(".safetensors") for name in names)
             patterns += [] if safe else _PICKLES
     try:
         path = snapshot_download(
@@ -147,57 +171,50 @@ def _snapshot(hub_id: str, revision: str | None, cache: Path, local: bool) -> Pa
             cache_dir=cache,
             local_files_only=local,
             allow_patterns=patterns,
-            ignore_patterns=list(_NEVER),
+            ignore_patterns=list(_IGNORED),
         )
-    except Exception as error:
-        # A partial snapshot may still do; otherwise the hub's own answer says more than an empty cache.
-        if missing is None or getattr(error, "snapshot_path", None):
+    except hub_errors as error:
+        # The hub's own refusal explains more than an empty cache.
+        if refusal is None or getattr(error, "snapshot_path", None):
             raise
-        raise missing from error
+        raise refusal from error
     return Path(path)
 
 
-def _no_answer(error: Exception) -> bool:
-    """Whether the network failed, and not the request: no response, and no id that is refused before it is sent."""
-    return getattr(error, "response", None) is None and not isinstance(error, ValueError)
+def _connection_problem() -> str | None:
+    """Why no connection to the hub opens, or None.
 
-
-def _unreachable() -> str | None:
-    """Why the hub cannot be reached; None if a connection opens in time.
-
-    huggingface_hub retries every request for half a minute where there is no network. Only opening a connection is
-    limited here: a slow network has all the time it needs for answers and downloads. A name server can hang too, and
-    its look-up takes no time-out, hence the thread.
+    huggingface_hub retries every request for half a minute without a network. Only opening the connection is limited
+    here, so that a slow network has all its time for answers and downloads. A name server can hang too, and its look-up
+    takes no time-out, hence the thread.
     """
-    try:
-        from huggingface_hub import constants
-    except ImportError:
-        return None  # `_snapshot` says so
+    from huggingface_hub import constants
+
     hop = _first_hop(str(constants.ENDPOINT))
-    failed, reason = _failed.get(hop, (0.0, ""))
-    if reason and time.monotonic() - failed < _REMEMBERED:
+    failed, reason = _failures.get(hop, (0.0, ""))
+    if reason and time.monotonic() - failed < _FAILURE_TTL:
         return reason
-    outcome: list[str] = []
+    problems = [f"none within {_CONNECT_TIMEOUT:g} s"]
 
     def connect() -> None:
         try:
-            socket.create_connection(hop, timeout=_CONNECT).close()
-            outcome.append("")
+            socket.create_connection(hop, timeout=_CONNECT_TIMEOUT).close()
+            problems.append("")
         except OSError as error:
-            outcome.append(str(error))
+            problems.append(str(error) or type(error).__name__)
 
     probe = threading.Thread(target=connect, daemon=True)
     probe.start()
-    probe.join(_CONNECT)
-    if outcome and not outcome[0]:
+    probe.join(_CONNECT_TIMEOUT)
+    problem = problems[-1]
+    if not problem:
         return None
-    problem = outcome[0] if outcome else f"none within {_CONNECT:g} s"
-    _failed[hop] = time.monotonic(), f"no connection to {hop[0]}:{hop[1]}: {problem}"
-    return _failed[hop][1]
+    _failures[hop] = time.monotonic(), f"no connection to {hop[0]}:{hop[1]}: {problem}"
+    return _failures[hop][1]
 
 
 def _first_hop(endpoint: str) -> tuple[str, int]:
-    """Host and port to connect to first: the proxy's where the environment names one."""
+    """Host and port of the first connection: the proxy's, if the environment names one."""
     url = urlsplit(endpoint)
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
@@ -206,30 +223,12 @@ def _first_hop(endpoint: str) -> tuple[str, int]:
     return url.hostname or "", url.port or {"https": 443, "http": 80}.get(url.scheme, 1080)
 
 
-def _short(error: Exception) -> str:
+def _summarize(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
-def _did_you_mean(name: str) -> str:
-    """The bundled name that comes close, as a question; a full stop if none does."""
+def _suggestion(name: str) -> str:
+    """A question that names the most similar bundled model, or nothing."""
     near = difflib.get_close_matches(name.rstrip("/").rpartition("/")[2].lower(), bundled.NAMES, n=1, cutoff=0.8)
-    return f"; did you mean the bundled model {near[0]!r}?" if near else "."
-
-
-def _not_found(
-    name: str, ids: list[str], reasons: list[str], cache: Path, revision: str | None, dead: str | None
-) -> str:
-    """`dead`: why the hub gave no answer, empty if it was not asked."""
-    at = f" at revision {revision!r}" if revision else ""
-    places = [f"a bundled model ({', '.join(bundled.NAMES)})"] if "/" not in name else []
-    places += [f"a folder ({Path(name).absolute()})", f"the hub cache ({cache})"]
-    if dead is None:
-        places.append(f"the hub ({'; '.join(reasons)})")
-        remedy = "check the name, or give the path of a folder"
-    else:
-        asked = " or ".join(ids)
-        state = f"the hub was not reachable ({dead})" if dead else "the hub was not asked (offline mode)"
-        places[-1] += f" for {asked}; {state}"
-        remedy = "download the model once while online, or give the path of a folder"
-    return f"no model {name!r}{at}{_did_you_mean(name)} Looked for: {', '.join(places)}. To fix it: {remedy}"
+    return f"; did you mean the bundled model {near[0]!r}?" if near else ""

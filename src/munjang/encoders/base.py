@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from munjang.checkpoint import CrossParts, ModelParts
+from munjang.checkpoint import BiParts, CrossParts
 from munjang.encoders.engine import Plan, plan_for
 from munjang.encoders.runtime import Item, Runtime
 from munjang.errors import InputError, ModelWarning, PrecisionWarning, TruncationWarning
@@ -27,7 +27,7 @@ from munjang.types import DTypeName, EncodeReport
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Parts = TypeVar("Parts", ModelParts, CrossParts)
+Parts = TypeVar("Parts", BiParts, CrossParts)
 
 
 class BaseEncoder(ABC, Generic[Parts, Item]):

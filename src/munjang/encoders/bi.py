@@ -5,6 +5,7 @@ texts -> (prompt) -> tokens -> packed batches -> body -> pooling -> heads -> flo
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import time
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from munjang import checkpoint, vectors
-from munjang.checkpoint import ModelParts, with_thresholds
+from munjang.checkpoint import BiParts
 from munjang.data.rows import Source, TextRow, open_texts, unusual
 from munjang.encoders.base import BaseEncoder, warn_truncated
 from munjang.encoders.engine import run_windows, split_windows
@@ -42,7 +43,7 @@ class Encoded:
     report: EncodeReport
 
 
-class BiEncoder(BaseEncoder[ModelParts, str]):
+class BiEncoder(BaseEncoder[BiParts, str]):
     """A sentence encoder. Load one with `munjang.load`.
 
     Example:
@@ -51,9 +52,7 @@ class BiEncoder(BaseEncoder[ModelParts, str]):
         (2, 384)
     """
 
-    def __init__(
-        self, parts: ModelParts, *, device: str | torch.device | None = None, dtype: DTypeName = "auto"
-    ) -> None:
+    def __init__(self, parts: BiParts, *, device: str | torch.device | None = None, dtype: DTypeName = "auto") -> None:
         self._truncate_dim = parts.truncate_dim
         super().__init__(parts, device=device, dtype=dtype)
 
@@ -71,7 +70,7 @@ class BiEncoder(BaseEncoder[ModelParts, str]):
     ) -> BiEncoder:
         """Load a model; the arguments are those of `munjang.load`."""
         folder = checkpoint.resolve(path_or_id, revision=revision, local_files_only=local_files_only)
-        parts = checkpoint.read(folder, pooling=pooling, max_length=max_length)
+        parts = checkpoint.read_bi(folder, pooling=pooling, max_length=max_length)
         for note in parts.notes:
             warnings.warn(f"{path_or_id}: {note}", ModelWarning, stacklevel=2)
         return cls(parts, device=device, dtype=dtype)
@@ -122,8 +121,9 @@ class BiEncoder(BaseEncoder[ModelParts, str]):
 
     def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> BiEncoder:
         """Return the same model, sharing its weights, with other thresholds."""
-        other = with_thresholds(self, thresholds)
-        other.parts.truncate_dim = self._truncate_dim  # the width that they hold for
+        other = copy.copy(self)
+        # They hold for the width that the model has now.
+        other.parts = replace(self.parts.with_thresholds(thresholds), truncate_dim=self._truncate_dim)
         return other
 
     def prompt_for(self, *names: str) -> str | None:
@@ -354,7 +354,7 @@ class BiEncoder(BaseEncoder[ModelParts, str]):
             card: README.md (default: generated).
         """
         parts = replace(self.parts, truncate_dim=self._truncate_dim, thresholds=self.thresholds)
-        checkpoint.write(parts, Path(path), dtype=dtype, card=card)
+        checkpoint.write_bi(parts, Path(path), dtype=dtype, card=card)
 
     def describe(self) -> dict[str, object]:
         """Describe the model, as `munjang info` prints it."""

@@ -8,6 +8,7 @@ pairs.
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +21,7 @@ import torch
 from torch import nn
 
 from munjang import checkpoint
-from munjang.checkpoint import CrossParts, HeadWish, ModelParts, with_thresholds
-from munjang.checkpoint.cross_parts import HeadName
-from munjang.checkpoint.cross_reading import from_model
-from munjang.checkpoint.hub import CROSS_ORGANISATION
+from munjang.checkpoint import BiParts, CrossParts, HeadName
 from munjang.data.rows import Source, open_pairs, read_texts
 from munjang.encoders.base import BaseEncoder, warn_truncated
 from munjang.encoders.engine import run_windows, split_windows
@@ -42,7 +40,7 @@ class HasParts(Protocol):
     """A bi-encoder, as far as a new cross-encoder needs it."""
 
     @property
-    def parts(self) -> ModelParts: ...
+    def parts(self) -> BiParts: ...
 
 
 @dataclass(frozen=True)
@@ -98,10 +96,8 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
         local_files_only: bool = False,
     ) -> CrossEncoder:
         """Load a cross-encoder; the arguments are those of `munjang.load_cross_encoder`."""
-        folder = checkpoint.resolve(
-            path_or_id, revision=revision, local_files_only=local_files_only, organisation=CROSS_ORGANISATION
-        )
-        parts = checkpoint.read_cross(folder, wish=HeadWish(labels, head), max_length=max_length)
+        folder = checkpoint.resolve(path_or_id, revision=revision, local_files_only=local_files_only, cross=True)
+        parts = checkpoint.read_cross(folder, labels=labels, head=head, max_length=max_length)
         for note in parts.notes:
             warnings.warn(f"{path_or_id}: {note}", ModelWarning, stacklevel=2)
         return cls(parts, device=device, dtype=dtype)
@@ -109,7 +105,7 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
     @classmethod
     def from_body(
         cls,
-        body: ModelParts | HasParts,
+        body: BiParts | HasParts,
         labels: Sequence[str] | int = 1,
         *,
         head: HeadName | None = None,
@@ -127,8 +123,9 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
             device: As in `munjang.load`.
             dtype: As in `munjang.load`.
         """
-        parts = body if isinstance(body, ModelParts) else body.parts
-        return cls(from_model(parts, HeadWish(labels, head, seed)), device=device, dtype=dtype)
+        parts = body if isinstance(body, BiParts) else body.parts
+        made = checkpoint.cross_from_bi(parts, labels, head=head, seed=seed)
+        return cls(made, device=device, dtype=dtype)
 
     # --- properties of the model -------------------------------------------------------------------------------------
 
@@ -144,7 +141,9 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
 
     def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> CrossEncoder:
         """Return the same model, sharing its weights, with other thresholds."""
-        return with_thresholds(self, thresholds)
+        other = copy.copy(self)
+        other.parts = self.parts.with_thresholds(thresholds)
+        return other
 
     # --- scoring -----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from munjang.checkpoint import CrossParts, ModelParts
+from munjang.checkpoint import BiParts, CrossParts
 from munjang.errors import ModelError
 from munjang.nn.encoder import Encoder
 from munjang.nn.heads import apply_heads
@@ -44,7 +44,7 @@ class CallOptions:
 class Runtime(ABC, Generic[Item]):
     """Weights on a device: tokenize items, compute batches."""
 
-    def __init__(self, parts: ModelParts | CrossParts, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, parts: BiParts | CrossParts, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
         self.dtype = dtype if _fits(parts.body, dtype) else torch.float32
         self._parts = parts
@@ -146,7 +146,7 @@ class Runtime(ABC, Generic[Item]):
 class BiRuntime(Runtime[str]):
     """Texts to vectors: body, pooling, heads."""
 
-    def __init__(self, parts: ModelParts, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, parts: BiParts, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(parts, device, dtype)
         self._tokenizer, self._pooling = parts.tokenizer, parts.pooling
         self._heads: nn.ModuleList = self._place(parts.heads)

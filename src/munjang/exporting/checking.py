@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from munjang.checkpoint import CrossParts, read, read_cross
+from munjang.checkpoint import CrossParts, read_bi, read_cross
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import ModelError
 from munjang.exporting.options import Check, ExportDType
@@ -52,7 +52,7 @@ def check_folder(model: BiEncoder | CrossEncoder, folder: Path, dtype: ExportDTy
     """The folder as Munjang reads it."""
     weights = _weights_of(folder)
     if isinstance(model, BiEncoder):
-        again = BiEncoder(read(folder), device="cpu", dtype="float32")
+        again = BiEncoder(read_bi(folder), device="cpu", dtype="float32")
         return _compare_vectors(_vectors(model), _vectors(again), (weights, "munjang"), dtype)
     again_cross = CrossEncoder(read_cross(folder), device="cpu", dtype="float32")
     return _compare_scores(_scores(model), _scores(again_cross), (weights, "munjang"), dtype)
@@ -77,7 +77,7 @@ def check_onnx(model: BiEncoder | CrossEncoder, folder: Path, file: str, dtype: 
 
     what, limit = (file, f"onnxruntime {runtime.__version__}"), "int8 onnx" if dtype == "int8" else dtype
     if isinstance(model, BiEncoder):
-        parts = read(folder)
+        parts = read_bi(folder)
         vectors = run(parts.tokenizer.encode(SENTENCES), parts.tokenizer, SENTENCE)
         return _compare_vectors(_vectors(model), vectors, what, limit)
     cross = read_cross(folder)

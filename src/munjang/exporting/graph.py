@@ -9,7 +9,7 @@ How weights lie in the file is decided here:
 
 - float32: as they are;
 - float16: matrices in half precision, cast to float32 where they are used (a runtime does that once, when it loads);
-- int8: matrices as bytes with one scale per output (`checkpoint.compact`, so a model that was saved compactly loses
+- int8: matrices as bytes with one scale per output (`checkpoint.weights`, so a model that was saved compactly loses
   nothing more), activations quantised as they come (DynamicQuantizeLinear), the product in whole numbers
   (MatMulInteger). The table of words is bytes too, one scale per row.
 """
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from munjang.checkpoint.compact import SUFFIX, pack
+from munjang.checkpoint.weights import SCALE_SUFFIX, pack_int8
 from munjang.errors import ModelError
 from munjang.exporting.options import ExportDType
 
@@ -135,7 +135,7 @@ class Graph:
         """Rows of a table [n, width], by number."""
         if self._as_bytes(name, weight, exact=exact, turned=False):
             steps = self.cast(self.op("Gather", name, ids, axis=0), "float32")
-            return self.op("Mul", steps, self.op("Gather", name + SUFFIX, ids, axis=0))
+            return self.op("Mul", steps, self.op("Gather", name + SCALE_SUFFIX, ids, axis=0))
         if exact or self.dtype != "float16":
             return self.op("Gather", self.keep(name, _array(weight)), ids, axis=0)
         return self.cast(self.op("Gather", self.keep(name, _half(name, weight)), ids, axis=0), "float32")
@@ -180,14 +180,14 @@ class Graph:
         """Keep a matrix as bytes and scales, if it is one that is kept so. turned: [in, out], as products want it."""
         if exact or self.dtype != "int8":
             return False
-        if name + SUFFIX in self.arrays:
+        if name + SCALE_SUFFIX in self.arrays:
             return True
-        packed = pack({name: weight})
-        if name + SUFFIX not in packed:
+        packed = pack_int8({name: weight})
+        if name + SCALE_SUFFIX not in packed:
             return False  # too few rows to be worth it
-        steps, scale = packed[name], _bare(packed[name + SUFFIX])
+        steps, scale = packed[name], _bare(packed[name + SCALE_SUFFIX])
         self.keep(name, _bare(steps.T if turned else steps))
-        self.keep(name + SUFFIX, scale if turned else scale[:, None])
+        self.keep(name + SCALE_SUFFIX, scale if turned else scale[:, None])
         return True
 
     def _integer_product(self, x: str, name: str) -> str:
@@ -196,7 +196,7 @@ class Graph:
             self._quantized[x] = (steps, scale, zero)
         steps, scale, zero = self._quantized[x]
         product = self.cast(self.op("MatMulInteger", steps, name, zero), "float32")
-        return self.op("Mul", product, self.op("Mul", scale, name + SUFFIX))
+        return self.op("Mul", product, self.op("Mul", scale, name + SCALE_SUFFIX))
 
 
 def _bare(tensor: Tensor) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from munjang.checkpoint import CrossParts, ModelParts
+from munjang.checkpoint import BiParts, CrossParts
 from munjang.errors import ModelError
 from munjang.exporting.body import PaddedBatch, add_encoder
 from munjang.exporting.graph import LOWEST, Graph, Value
@@ -24,7 +24,7 @@ HIDDEN = "last_hidden_state"
 _TINY = 1e-12  # below which torch's normalize divides by this
 
 
-def bi_encoder_graph(parts: ModelParts, dtype: ExportDType) -> Graph:
+def bi_encoder_graph(parts: BiParts, dtype: ExportDType) -> Graph:
     """input_ids, attention_mask (, token_type_ids) -> token_embeddings, sentence_embedding, last_hidden_state."""
     encoder = _encoder_of(parts)
     if not parts.pooling.include_prompt and any(parts.prompts.values()):
@@ -62,7 +62,7 @@ def cross_encoder_graph(parts: CrossParts, dtype: ExportDType) -> Graph:
     return graph
 
 
-def _encoder_of(parts: ModelParts | CrossParts) -> Encoder:
+def _encoder_of(parts: BiParts | CrossParts) -> Encoder:
     body = parts.body
     if not isinstance(body, Encoder) or body.config.family not in FAMILIES:
         raise ModelError(

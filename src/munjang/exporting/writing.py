@@ -15,9 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from munjang.checkpoint.files import read_object
-from munjang.checkpoint.swap import replace_model_folder
-from munjang.checkpoint.writing import write_json
+from munjang.checkpoint.folder import read_object, replace_model_folder, write_json
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.exporting.checking import check_folder, check_onnx

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from munjang.checkpoint.card import model_card
-from munjang.checkpoint.cross_card import cross_card
-from munjang.checkpoint.cross_writing import form_of
-from munjang.encoders import CrossEncoder
+from munjang.checkpoint import model_card
 from munjang.files import atomic_write
 from munjang.recipes.options import Model
 
@@ -27,10 +24,7 @@ def write_card(folder: Path, model: Model, record: Mapping[str, Any]) -> None:
 def card_text(folder: Path, model: Model, record: Mapping[str, Any]) -> str:
     """The plain card of such a model, and what this run knows about it."""
     name = f"{folder.resolve().name}/model"
-    if isinstance(model, CrossEncoder):
-        plain = cross_card(model.parts, name, form_of(model.parts))
-    else:
-        plain = model_card(model.parts, name)
+    plain = model_card(model.parts, name)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return "\n".join(
         [

@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import cast
 
 from munjang import checkpoint
-from munjang.checkpoint import HeadWish
-from munjang.checkpoint.cross_reading import with_head
-from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError, ModelWarning
 from munjang.nn.heads import Dense
@@ -100,8 +97,8 @@ def _loaded(
     path: str | Path, labels: Sequence[str] | int, options: RecipeOptions
 ) -> tuple[CrossEncoder, tuple[str, ...]]:
     """From a folder or the hub. That a body has no head yet is no news here: it is about to be trained."""
-    folder = checkpoint.resolve(path, organisation=CROSS_ORGANISATION)
-    parts = checkpoint.read_cross(folder, wish=HeadWish(labels, None, options.seeded))
+    folder = checkpoint.resolve(path, cross=True)
+    parts = checkpoint.read_cross(folder, labels=labels, seed=options.seeded)
     for note in parts.notes:
         if not note.startswith(_NO_HEAD):
             warnings.warn(f"{path}: {_as_said(note)}", ModelWarning, stacklevel=5)
@@ -120,7 +117,7 @@ def _with_outputs(model: CrossEncoder, labels: Sequence[str] | int, seed: int) -
         tokenizer=copy.copy(before.tokenizer),  # max_length may then differ
         notes=[],
     )
-    parts = with_head(copied, HeadWish(labels, None, seed))
+    parts = checkpoint.replace_head(copied, labels, seed=seed)
     for note in parts.notes:
         warnings.warn(_as_said(note), ModelWarning, stacklevel=5)
     return CrossEncoder(parts, device=model.device, dtype=dtype_of(model)), _after_training(parts.notes)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from munjang.checkpoint import ModelParts
-from munjang.checkpoint.parts import ModelBody
+from munjang.checkpoint import BiParts, Body
 from munjang.errors import InputError, ModelError
 from munjang.nn.config import read_int
 from munjang.nn.encoder import Encoder
@@ -31,7 +30,7 @@ class Cut:
     notes: tuple[str, ...] = ()
 
 
-def fewer_layers(parts: ModelParts, layers: int | Sequence[int]) -> ModelParts:
+def fewer_layers(parts: BiParts, layers: int | Sequence[int]) -> BiParts:
     """The model with so many of its layers, or with those that are named (from 0); everything else as it was."""
     cut = cut_layers(parts.body, parts.hf_config, layers)
     return replace(parts, body=cut.body, hf_config=cut.hf_config, notes=[*parts.notes, *cut.notes])
@@ -47,7 +46,7 @@ def evenly(total: int, count: int) -> tuple[int, ...]:
     return tuple(int(place) for place in np.round(np.linspace(0, total - 1, count)))
 
 
-def cut_layers(body: ModelBody, hf_config: Mapping[str, object], layers: int | Sequence[int]) -> Cut:
+def cut_layers(body: Body, hf_config: Mapping[str, object], layers: int | Sequence[int]) -> Cut:
     """`fewer_layers` of a body and its config.json, for cross-encoders too."""
     encoder = known_body(body, "a student with fewer layers")
     named = chosen_layers(hf_config, layers)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.encoders.bi import Array, BiEncoder
 from munjang.errors import InputError
 from munjang.progress import Progress, track
@@ -35,13 +35,13 @@ from munjang.students.width import check_hidden, narrow
 class Student:
     """A model made on the spot: `BiEncoder(student.parts)` runs it, `checkpoint.write` saves it."""
 
-    parts: ModelParts
+    parts: BiParts
     notes: tuple[str, ...]  # what a person should know, in words
     report: dict[str, object]  # figures: layers, hidden, vocabulary, dimension, parameters; JSON can hold it
 
 
 def make_student(
-    model: BiEncoder | ModelParts,
+    model: BiEncoder | BiParts,
     plan: StudentPlan,
     *,
     texts: Sequence[str] = (),
@@ -86,7 +86,7 @@ class _Material:
     device: torch.device | None
 
 
-def _made(parts: ModelParts, plan: StudentPlan, material: _Material, done: Callable[[int], None]) -> Student:
+def _made(parts: BiParts, plan: StudentPlan, material: _Material, done: Callable[[int], None]) -> Student:
     report: dict[str, object] = {}
     notes: list[str] = []
     before = _parameters(parts)
@@ -124,7 +124,7 @@ def _made(parts: ModelParts, plan: StudentPlan, material: _Material, done: Calla
     return Student(replace(parts, notes=[*parts.notes, *notes]), tuple(notes), report)
 
 
-def _check(parts: ModelParts, plan: StudentPlan, material: _Material) -> None:
+def _check(parts: BiParts, plan: StudentPlan, material: _Material) -> None:
     """Refuse what cannot be done, before anything is computed."""
     texts, translations, teacher_vectors = material.texts, material.translations, material.teacher_vectors
     if plan.layers is not None:
@@ -175,7 +175,7 @@ def check_guide(plan: StudentPlan, guide: object) -> None:
         raise InputError(f"a guide must have encode(list of texts) -> vectors, got {type(guide).__name__}")
 
 
-def _copied(parts: ModelParts) -> ModelParts:
+def _copied(parts: BiParts) -> BiParts:
     """The same model with weights and settings of its own."""
     return replace(
         parts,
@@ -189,6 +189,6 @@ def _copied(parts: ModelParts) -> ModelParts:
     )
 
 
-def _parameters(parts: ModelParts) -> int:
+def _parameters(parts: BiParts) -> int:
     modules: tuple[nn.Module, ...] = (parts.body, parts.heads)
     return sum(parameter.numel() for module in modules for parameter in module.parameters())

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.encoders.bi import Array, BiEncoder
 from munjang.errors import InputError
 from munjang.nn.heads import Dense, Normalize
@@ -33,25 +33,25 @@ RIDGE = 1e-3  # share of the mean variance that is added to every direction
 class Projected:
     """A model with vectors of another width."""
 
-    parts: ModelParts
+    parts: BiParts
     report: dict[str, object]
     notes: tuple[str, ...]
 
 
 def projected(
-    parts: ModelParts,
+    parts: BiParts,
     dimension: int,
     *,
     texts: Sequence[str] = (),
     teacher_vectors: Array | None = None,
     seed: int = 0,
     device: torch.device | None = None,
-) -> ModelParts:
+) -> BiParts:
     """The model with vectors of this width; where they have it already, the model as it is."""
     return project(parts, dimension, texts=texts, teacher_vectors=teacher_vectors, seed=seed, device=device).parts
 
 
-def full_dimension(parts: ModelParts) -> int:
+def full_dimension(parts: BiParts) -> int:
     """Width of the vectors."""
     width = parts.pooling.dimension(parts.body.hidden)
     for head in parts.heads:
@@ -78,7 +78,7 @@ def check_dimension(dimension: int, texts: Sequence[str], teacher_vectors: Array
 
 
 def project(
-    parts: ModelParts,
+    parts: BiParts,
     dimension: int,
     *,
     texts: Sequence[str] = (),
@@ -109,7 +109,7 @@ def project(
 
 
 def _fitted(
-    parts: ModelParts,
+    parts: BiParts,
     dimension: int,
     *,
     texts: Sequence[str],

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from munjang.checkpoint.parts import ModelBody
-from munjang.checkpoint.unfilled import unfilled
+from munjang.checkpoint import Body
+from munjang.checkpoint.weights import uninitialized
 from munjang.errors import ModelError
 from munjang.nn.config import EncoderConfig
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import FAMILIES
 
 
-def known_body(body: ModelBody, purpose: str) -> Encoder:
+def known_body(body: Body, purpose: str) -> Encoder:
     """The body, if it is one that can be taken apart here."""
     if isinstance(body, Encoder):
         return body
@@ -30,7 +30,7 @@ def known_body(body: ModelBody, purpose: str) -> Encoder:
 
 def rebuilt(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
     """An encoder with copies of these weights, float32 and on the CPU."""
-    with unfilled():
+    with uninitialized():
         encoder = Encoder(config)
     encoder.load_state_dict(
         {name: tensor.detach().to("cpu", torch.float32, copy=True) for name, tensor in state.items()}, assign=True

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.errors import InputError
 from munjang.nn.encoder import Encoder
 from munjang.students.alignment import ROUNDS, Aligned, Bools, align
@@ -51,7 +51,7 @@ class Work:
 class Remade:
     """A model with another vocabulary."""
 
-    parts: ModelParts
+    parts: BiParts
     report: dict[str, object]
     notes: tuple[str, ...]
 
@@ -65,7 +65,7 @@ def work_of(plan: StudentPlan, texts: Sequence[str], translations: Translations 
     return len(texts) + aligned * (3 + ROUNDS) + (GUIDE_WORK if way == "guide" else 0)
 
 
-def remade(parts: ModelParts, plan: VocabularyPlan, work: Work) -> Remade:
+def remade(parts: BiParts, plan: VocabularyPlan, work: Work) -> Remade:
     """The model with the vocabulary that the plan asks for."""
     body = known_body(parts.body, "a student with another vocabulary")
     old = parts.tokenizer
@@ -103,7 +103,7 @@ def remade(parts: ModelParts, plan: VocabularyPlan, work: Work) -> Remade:
     return Remade(made, report, (*_notes(plan, pieces, old, new), *guided.notes))
 
 
-def _check_positions(body: Encoder, parts: ModelParts, new: Assembled) -> None:
+def _check_positions(body: Encoder, parts: BiParts, new: Assembled) -> None:
     """RoBERTa and its kin count positions from the padding token's id, so that it must not move."""
     if not body.config.position_offset:
         return

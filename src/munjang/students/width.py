@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from munjang.checkpoint import ModelParts
+from munjang.checkpoint import BiParts
 from munjang.encoders.bi import Array
 from munjang.errors import InputError, ModelError
 from munjang.nn.config import EncoderConfig
@@ -43,7 +43,7 @@ BUDGET = 4_096  # tokens that pass at once
 class Narrowed:
     """A narrower model."""
 
-    parts: ModelParts
+    parts: BiParts
     report: dict[str, object]
     notes: tuple[str, ...]
 
@@ -57,12 +57,12 @@ class _Kept:
     inner: list[Tensor]  # each [intermediate]
 
 
-def narrower(parts: ModelParts, hidden: int, texts: Sequence[str] = ()) -> ModelParts:
+def narrower(parts: BiParts, hidden: int, texts: Sequence[str] = ()) -> BiParts:
     """The model with a body of this width."""
     return narrow(parts, hidden, texts).parts
 
 
-def check_hidden(parts: ModelParts, hidden: int) -> None:
+def check_hidden(parts: BiParts, hidden: int) -> None:
     """Raise where a body cannot have this width."""
     config = known_body(parts.body, "a narrower student").config
     if hidden > config.hidden or hidden < 1 or hidden % config.head_size:
@@ -78,7 +78,7 @@ def check_hidden(parts: ModelParts, hidden: int) -> None:
         )
 
 
-def narrow(parts: ModelParts, hidden: int, texts: Sequence[str] = ()) -> Narrowed:
+def narrow(parts: BiParts, hidden: int, texts: Sequence[str] = ()) -> Narrowed:
     """`narrower`, with a report."""
     check_hidden(parts, hidden)
     body = known_body(parts.body, "a narrower student")
@@ -157,7 +157,7 @@ def _largest(values: Array, count: int) -> Tensor:
     return torch.from_numpy(np.sort(np.argsort(-values, kind="stable")[:count]))
 
 
-def _importance(parts: ModelParts, texts: Sequence[str]) -> _Importance:
+def _importance(parts: BiParts, texts: Sequence[str]) -> _Importance:
     """What a sample of the texts makes of every unit, head and MLP unit."""
     body = copy.deepcopy(known_body(parts.body, "a narrower student")).eval()
     watch = _Watch(body)
@@ -259,7 +259,7 @@ def _cut_layer(part: str, tensor: Tensor, config: EncoderConfig, kept: _Kept, nu
     return tensor[kept.units]  # biases of what writes to the stream, and norms
 
 
-def _cut_heads(parts: ModelParts, units: Tensor) -> nn.ModuleList:
+def _cut_heads(parts: BiParts, units: Tensor) -> nn.ModuleList:
     """What follows pooling, up to the first Dense, takes the columns of the units that stay."""
     width = parts.body.hidden
     columns = torch.cat([units + mode * width for mode in range(len(parts.pooling.modes))])

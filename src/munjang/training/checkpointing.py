@@ -135,7 +135,7 @@ def read_finished(folder: Path, *, cross: bool) -> tuple[dict[str, Tensor], dict
             f"{folder / 'model'} is not the model that this run saved: its weights were changed; choose another run "
             "folder, or move that model away to train it again"
         )
-    parts = checkpoint.read_cross(folder / "model") if cross else checkpoint.read(folder / "model")
+    parts = checkpoint.read_cross(folder / "model") if cross else checkpoint.read_bi(folder / "model")
     head = parts.head if isinstance(parts, checkpoint.CrossParts) else parts.heads
     tensors = {f"body.{name}": tensor for name, tensor in parts.body.state_dict().items()}
     tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}

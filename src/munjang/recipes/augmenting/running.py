@@ -26,8 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from munjang.checkpoint import is_cross, resolve
-from munjang.checkpoint.hub import CROSS_ORGANISATION
-from munjang.checkpoint.swap import replace_model_folder
+from munjang.checkpoint.folder import replace_model_folder
 from munjang.data import Examples
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, MissingExtraError
@@ -140,7 +139,7 @@ def _ready(given: GivenModel, options: AugmentOptions) -> Original:
     if isinstance(given, BiEncoder):
         raise InputError("cross_encoder must be a cross-encoder, got a BiEncoder: as a start to train one from it is "
                          "cross_model")  # fmt: skip
-    if isinstance(given, str | Path) and not is_cross(resolve(given, organisation=CROSS_ORGANISATION)):
+    if isinstance(given, str | Path) and not is_cross(resolve(given, cross=True)):
         raise InputError(
             f"cross_encoder must be a cross-encoder, but {given} has no head that scores pairs: as a start to train "
             "one from it is cross_model (--cross-model)"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from munjang.checkpoint import CrossParts, HeadWish, ModelParts
-from munjang.checkpoint.cross_reading import with_head
+from munjang.checkpoint import BiParts, CrossParts, replace_head
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.nn.pooling import Pooling
@@ -84,7 +83,7 @@ def make(folder: Path, job: Job) -> Made:
     if plan is None:
         student.save(folder / "model")
         return Made(["model"], {"notes": [], "report": {}, "model": _described(student)})
-    given: BiEncoder | ModelParts = _as_model(student.parts) if isinstance(student, CrossEncoder) else student
+    given: BiEncoder | BiParts = _as_model(student.parts) if isinstance(student, CrossEncoder) else student
     notes: list[str] = []
     report: dict[str, object] = {}
     for step in _steps(plan):
@@ -130,9 +129,7 @@ def _told(step: StudentPlan, job: Job) -> dict[str, Any]:
     return told
 
 
-def _carry_out(
-    given: BiEncoder | ModelParts, step: StudentPlan, told: dict[str, Any], options: DistillOptions
-) -> Student:
+def _carry_out(given: BiEncoder | BiParts, step: StudentPlan, told: dict[str, Any], options: DistillOptions) -> Student:
     from munjang.students import make_student
 
     return make_student(given, step, seed=options.seeded, progress=options.progress, **told)
@@ -170,9 +167,9 @@ def _described(model: Model) -> dict[str, object]:
 # --- cross-encoders --------------------------------------------------------------------------------------------------
 
 
-def _as_model(parts: CrossParts) -> ModelParts:
+def _as_model(parts: CrossParts) -> BiParts:
     """A cross-encoder's body as a bi-encoder's, so that the same plan can be carried out on it."""
-    return ModelParts(
+    return BiParts(
         body=parts.body,
         tokenizer=parts.tokenizer,
         pooling=Pooling(("cls",)),
@@ -182,7 +179,7 @@ def _as_model(parts: CrossParts) -> ModelParts:
     )
 
 
-def _as_cross(before: CrossParts, made: ModelParts, seed: int) -> CrossParts:
+def _as_cross(before: CrossParts, made: BiParts, seed: int) -> CrossParts:
     """The new body with the old head; with a new one where the body is narrower."""
     found = replace(
         before,
@@ -195,4 +192,4 @@ def _as_cross(before: CrossParts, made: ModelParts, seed: int) -> CrossParts:
     )
     if made.body.hidden == before.body.hidden:
         return found
-    return with_head(found, HeadWish(before.labels if len(before.labels) > 1 else 1, None, seed))
+    return replace_head(found, before.labels if len(before.labels) > 1 else 1, seed=seed)

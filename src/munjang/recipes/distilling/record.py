@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from munjang.checkpoint.card import model_card
-from munjang.checkpoint.cross_card import cross_card
-from munjang.checkpoint.cross_writing import form_of
-from munjang.encoders import CrossEncoder
+from munjang.checkpoint import model_card
 from munjang.evaluation import Scores
 from munjang.files import atomic_write, disk_errors
 from munjang.recipes.card import plain_cell
@@ -229,10 +226,7 @@ def _read(path: Path) -> str | None:
 def _card(folder: Path, model: Model, facts: Mapping[str, Any]) -> str:
     """The plain card of such a model, what was measured, and how it was made."""
     name = f"{folder.resolve().name}/model"
-    if isinstance(model, CrossEncoder):
-        plain = cross_card(replace(model.parts), name, form_of(model.parts))
-    else:
-        plain = model_card(model.parts, name)
+    plain = model_card(model.parts, name)
     licence = (
         "Unknown: fill it in. It follows from the models that taught and that this one was made of, and from the texts "
         "above; look up the licences of all before you publish it."

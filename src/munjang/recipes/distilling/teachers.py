@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from munjang import checkpoint
-from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Dense
@@ -146,7 +145,7 @@ def load_any(given: str | Path, *, device: str | None, max_length: int | None = 
     try:
         folder = checkpoint.resolve(given)
     except ModelNotFoundError:
-        folder = checkpoint.resolve(given, organisation=CROSS_ORGANISATION)
+        folder = checkpoint.resolve(given, cross=True)
     if checkpoint.is_cross(folder):
         return CrossEncoder.load(folder, device=device, max_length=max_length)
     return BiEncoder.load(folder, device=device, max_length=max_length)

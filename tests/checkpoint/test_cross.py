@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from munjang.checkpoint import CrossParts, HeadWish, is_cross, read, read_cross, write_cross
-from munjang.checkpoint.cross_reading import from_model
-from munjang.checkpoint.cross_writing import form_of
+from munjang.checkpoint import CrossParts, cross_from_bi, is_cross, read_bi, read_cross, write_cross
+from munjang.checkpoint.cross import form_of
 from munjang.encoders import CrossEncoder
 
 OURS = ["bert", "roberta", "electra", "albert", "distilbert", "mpnet", "modernbert"]
@@ -53,7 +52,7 @@ def their_scores_at(folder: Path, pairs: Any, max_length: int) -> np.ndarray:
 def test_the_papers_head_on_any_body(
     family: str, labels: int, bodies: Any, their_scores: Any, pairs: Any, tmp_path: Path
 ) -> None:
-    parts = read_cross(bodies(family), wish=HeadWish(labels=labels), max_length=24)
+    parts = read_cross(bodies(family), labels=labels, max_length=24)
     assert len(parts.notes) == 1
     assert "the head is new" in parts.notes[0]
     torch.manual_seed(3)
@@ -76,7 +75,7 @@ def test_the_papers_head_on_any_body(
 def test_the_familys_own_head_on_a_body(
     family: str, bodies: Any, their_scores: Any, pairs: Any, tmp_path: Path
 ) -> None:
-    parts = read_cross(bodies(family), wish=HeadWish(labels=("아니다", "yes"), head="standard"), max_length=24)
+    parts = read_cross(bodies(family), labels=("아니다", "yes"), head="standard", max_length=24)
     torch.nn.init.normal_(parts.head.out.weight)
     assert form_of(parts) == "classifier"
     write_cross(parts, tmp_path / "saved")
@@ -160,7 +159,7 @@ def test_transformers_alone_loads_it(bodies: Any, pairs: Any, tmp_path: Path) ->
     """The paper's head on BERT is a sequence classifier of ELECTRA, to the last digit."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    parts = read_cross(bodies("bert"), wish=HeadWish(labels=("no", "maybe", "yes")), max_length=24)
+    parts = read_cross(bodies("bert"), labels=("no", "maybe", "yes"), max_length=24)
     write_cross(parts, tmp_path / "m")
     model, info = AutoModelForSequenceClassification.from_pretrained(tmp_path / "m", output_loading_info=True)
     assert type(model).__name__ == "ElectraForSequenceClassification"
@@ -189,7 +188,7 @@ def test_one_segment_is_never_exceeded(bodies: Any, their_scores: Any, pairs: An
     )  # fmt: skip
     torch.manual_seed(1)
     AutoModel.from_config(config).save_pretrained(folder)
-    parts = read_cross(folder, wish=HeadWish(labels=2))
+    parts = read_cross(folder, labels=2)
     assert not parts.uses_segments
     scores = ours(parts, pairs, raw=True)
     write_cross(parts, tmp_path / "saved")
@@ -205,7 +204,7 @@ def test_another_number_of_labels_keeps_the_body_and_says_so(classifiers: Any, p
     three = read_cross(folder)
     assert three.labels == ("entailment", "neutral", "contradiction")
     assert three.notes == []
-    one = read_cross(folder, wish=HeadWish(labels=1))
+    one = read_cross(folder, labels=1)
     assert one.notes == [
         "the head is new: it had 3 outputs (entailment, neutral, contradiction), 1 was asked for; train it before use"
         " (first token, linear, tanh, linear to 1; its first layer is the body's pooler)"
@@ -214,42 +213,49 @@ def test_another_number_of_labels_keeps_the_body_and_says_so(classifiers: Any, p
     assert torch.equal(one.head.dense.weight, three.head.dense.weight)
     for name, tensor in one.body.state_dict().items():
         assert torch.equal(tensor, three.body.state_dict()[name])
-    again = read_cross(folder, wish=HeadWish(labels=1))
+    again = read_cross(folder, labels=1)
     assert torch.equal(one.head.out.weight, again.head.out.weight)
-    other = read_cross(folder, wish=HeadWish(labels=1, seed=1))
+    other = read_cross(folder, labels=1, seed=1)
     assert not torch.equal(one.head.out.weight, other.head.out.weight)
-    assert read_cross(folder, wish=HeadWish(labels=3)).labels == three.labels
+    assert read_cross(folder, labels=3).labels == three.labels
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2"])
+def test_a_new_standard_head_starts_from_the_pooler(family: str, classifiers: Any) -> None:
+    three, one = (read_cross(classifiers(family, 3), labels=labels) for labels in (3, 1))
+    assert "its first layer is the body's pooler" in one.notes[0]
+    assert torch.equal(one.head.dense.weight, three.head.dense.weight)
 
 
 def test_the_same_labels_in_another_order_are_put_in_order(classifiers: Any, pairs: Any) -> None:
     names = {"id2label": {0: "entailment", 1: "neutral", 2: "contradiction"}}
     folder = classifiers("bert", 3, **names, label2id={"entailment": 0, "neutral": 1, "contradiction": 2})
-    turned = read_cross(folder, wish=HeadWish(labels=["Contradiction", "entailment", "neutral"]))
+    turned = read_cross(folder, labels=["Contradiction", "entailment", "neutral"])
     assert turned.notes == []
     np.testing.assert_allclose(
         ours(turned, pairs, raw=True), ours(read_cross(folder), pairs, raw=True)[:, [2, 0, 1]], atol=1e-7
     )
-    new = read_cross(folder, wish=HeadWish(labels=["x", "y", "z"]))
+    new = read_cross(folder, labels=["x", "y", "z"])
     assert "the head is new" in new.notes[0]
 
 
 def test_names_for_labels_that_had_none(classifiers: Any, pairs: Any) -> None:
-    named = read_cross(classifiers("roberta", 3), wish=HeadWish(labels=("가", "나", "다")))
+    named = read_cross(classifiers("roberta", 3), labels=("가", "나", "다"))
     assert (named.labels, named.notes) == (("가", "나", "다"), [])
     np.testing.assert_array_equal(ours(named, pairs), ours(read_cross(classifiers("roberta", 3)), pairs))
 
 
 def test_another_kind_of_head_is_new(classifiers: Any) -> None:
-    parts = read_cross(classifiers("roberta", 2), wish=HeadWish(head="sbert"))
+    parts = read_cross(classifiers("roberta", 2), head="sbert")
     assert "another kind was asked for" in parts.notes[0]
     assert parts.head.shape.activation == "gelu"
-    assert read_cross(classifiers("roberta", 2), wish=HeadWish(head="standard")).notes == []
+    assert read_cross(classifiers("roberta", 2), head="standard").notes == []
 
 
 @pytest.mark.parametrize("labels", [0, -1, True, "yes", [], ["a", "a"], ["a", ""], [1, 2]])
 def test_labels_that_are_refused(labels: Any, bodies: Any) -> None:
     with pytest.raises(ValueError, match="label"):
-        read_cross(bodies("bert"), wish=HeadWish(labels=labels))
+        read_cross(bodies("bert"), labels=labels)
 
 
 def test_a_label_table_that_does_not_fit_is_noted(classifiers: Any, write_json: Any, tmp_path: Path) -> None:
@@ -264,25 +270,25 @@ def test_a_label_table_that_does_not_fit_is_noted(classifiers: Any, write_json: 
 
 
 def test_from_a_bi_encoder_the_body_is_copied(old_layout: Any, tmp_path: Path) -> None:
-    model = read(old_layout())
-    parts = from_model(model, HeadWish(labels=2))
+    model = read_bi(old_layout())
+    parts = cross_from_bi(model, labels=2)
     with torch.no_grad():
         parts.body.embeddings.word.weight.add_(1)
     assert not torch.equal(parts.body.embeddings.word.weight, model.body.embeddings.word.weight)
     parts.tokenizer.max_length = 10
     assert model.tokenizer.max_length == 24
-    loaded = read_cross(Path(model.source), wish=HeadWish(labels=2))
+    loaded = read_cross(Path(model.source), labels=2)
     assert loaded.head.shape == parts.head.shape
     assert torch.equal(loaded.head.out.weight, parts.head.out.weight)
 
 
 def test_a_bi_encoder_from_a_cross_encoders_folder(classifiers: Any, tmp_path: Path) -> None:
     """As before: the body of a plain classifier, and an error that says why for what was saved as a classifier."""
-    body = read(classifiers("bert", 1))
+    body = read_bi(classifiers("bert", 1))
     assert torch.equal(body.body.embeddings.word.weight, read_cross(classifiers("bert", 1)).body.embeddings.word.weight)
     write_cross(read_cross(classifiers("bert", 1)), tmp_path / "m")
     with pytest.raises(Exception, match="feature-extraction"):
-        read(tmp_path / "m")
+        read_bi(tmp_path / "m")
 
 
 def test_what_is_refused(old_layout: Any, bodies: Any, write_json: Any, tmp_path: Path) -> None:
@@ -297,13 +303,13 @@ def test_what_is_refused(old_layout: Any, bodies: Any, write_json: Any, tmp_path
     with pytest.raises(Exception, match="LogitScore"):
         read_cross(tmp_path / "m")
     with pytest.raises(ValueError, match="'sbert' or 'standard'"):
-        read_cross(bodies("bert"), wish=HeadWish(head="mine"))  # type: ignore[arg-type]
+        read_cross(bodies("bert"), head="mine")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no standard head"):
-        read_cross(bodies("t5"), wish=HeadWish(head="standard"))
+        read_cross(bodies("t5"), head="standard")
 
 
 def test_a_body_that_only_transformers_runs(bodies: Any, pairs: Any, their_scores: Any, tmp_path: Path) -> None:
-    parts = read_cross(bodies("t5"), wish=HeadWish(labels=2), max_length=24)
+    parts = read_cross(bodies("t5"), labels=2, max_length=24)
     write_cross(parts, tmp_path / "m")
     np.testing.assert_allclose(ours(read_cross(tmp_path / "m"), pairs), ours(parts, pairs), atol=1e-6)
     np.testing.assert_allclose(their_scores(tmp_path / "m", pairs), ours(parts, pairs, raw=True), atol=1e-5)
@@ -311,7 +317,7 @@ def test_a_body_that_only_transformers_runs(bodies: Any, pairs: Any, their_score
 
 def test_the_card(bodies: Any, tmp_path: Path) -> None:
     for family, said in (("bert", "model_type electra"), ("roberta", "sentence-transformers 6 loads it")):
-        parts = read_cross(bodies(family), wish=HeadWish(labels=("같다", "다르다")))
+        parts = read_cross(bodies(family), labels=("같다", "다르다"))
         write_cross(parts, tmp_path / family)
         card = (tmp_path / family / "README.md").read_text(encoding="utf-8")
         assert "2 labels: 같다, 다르다" in card

@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from munjang import BiEncoder, CrossEncoder, load, load_cross_encoder
-from munjang.checkpoint import HeadWish, read, read_cross, static_from_words, write, write_cross
-from munjang.checkpoint.compact import pack, unpack
-from munjang.checkpoint.weights import COMPACT, weight_files
+from munjang.checkpoint import read_bi, read_cross, read_word_vectors, write_bi, write_cross
+from munjang.checkpoint.weights import INT8, pack_int8, unpack_int8, weight_files
 from munjang.errors import InputError, ModelError
 
 
@@ -43,11 +42,11 @@ matrices = st.builds(
 @settings(deadline=None, max_examples=60)
 @given(matrices)
 def test_no_value_is_further_off_than_half_a_step(weights: torch.Tensor) -> None:
-    packed = pack({"w": weights})
+    packed = pack_int8({"w": weights})
     steps, scale = packed["w"], packed["w.scale"]
     assert (steps.dtype, scale.dtype, scale.shape) == (torch.int8, torch.float32, weights.shape[:1])
     assert int(steps.min()) >= -127
-    error = (unpack(packed)["w"].double() - weights.double()).abs()
+    error = (unpack_int8(packed)["w"].double() - weights.double()).abs()
     inside = weights.double().abs() <= 127 * scale.double()[:, None]  # the rest was clipped
     assert bool((error[inside] <= scale.double()[:, None].expand_as(error)[inside] * (0.5 + 1e-6)).all())
 
@@ -59,7 +58,7 @@ def test_clipping_never_does_worse_than_the_largest_value(weights: torch.Tensor)
     plain = weights.double().abs().amax(1, keepdim=True) / 127
     rounded = torch.where(plain > 0, (weights.double() / plain).round() * plain, 0.0)
     theirs = (rounded - weights).square().sum(1)
-    ours = (unpack(pack({"w": weights}))["w"].double() - weights).square().sum(1)
+    ours = (unpack_int8(pack_int8({"w": weights}))["w"].double() - weights).square().sum(1)
     # A scale of 16 bits moves a value by 1/516 of a step at most.
     assert bool((ours <= theirs + weights.shape[1] * plain[:, 0].square() / 400).all())
 
@@ -67,7 +66,7 @@ def test_clipping_never_does_worse_than_the_largest_value(weights: torch.Tensor)
 def test_a_value_that_stands_far_out_is_cut() -> None:
     """Heavy tails: many small values, few large ones, where finer steps are worth more than the largest value."""
     weights = torch.distributions.StudentT(3.0).sample((64, 4000))
-    found = pack({"w": weights})
+    found = pack_int8({"w": weights})
     clipped = weights.abs().amax(1) > 127.5 * found["w.scale"]
     assert 0.3 < clipped.double().mean() <= 1
 
@@ -75,8 +74,8 @@ def test_a_value_that_stands_far_out_is_cut() -> None:
 @settings(deadline=None, max_examples=60)
 @given(matrices)
 def test_what_was_unpacked_is_packed_to_the_same_bytes(weights: torch.Tensor) -> None:
-    once = pack({"w": weights, "b": weights[0]})
-    again = pack(unpack(once))
+    once = pack_int8({"w": weights, "b": weights[0]})
+    again = pack_int8(unpack_int8(once))
     assert once.keys() == again.keys()
     assert all(torch.equal(once[name], again[name]) for name in once)
 
@@ -85,10 +84,10 @@ def test_rows_without_values() -> None:
     weights = torch.zeros(20, 8)
     weights[3] = 1e-35  # too small to be told from nothing
     weights[5, 2] = -3.0
-    packed = pack({"w": weights})
+    packed = pack_int8({"w": weights})
     assert packed["w.scale"][[0, 3]].tolist() == [1.0, 1.0]
-    assert unpack(packed)["w"][5, 2] == pytest.approx(-3.0, rel=1e-4)
-    assert not unpack(packed)["w"][:5].any()
+    assert unpack_int8(packed)["w"][5, 2] == pytest.approx(-3.0, rel=1e-4)
+    assert not unpack_int8(packed)["w"][:5].any()
 
 
 def test_what_stays_as_it_is() -> None:
@@ -100,20 +99,20 @@ def test_what_stays_as_it_is() -> None:
         "cube": torch.randn(17, 3, 4),
         "half": torch.randn(30, 4).half(),
     }
-    packed = pack(weights)
+    packed = pack_int8(weights)
     kept = ["bias", "segments", "out.weight", "positions"]
     assert sorted(packed) == sorted([*weights, "cube.scale", "half.scale"])
     assert all(torch.equal(packed[name], weights[name]) for name in kept)
-    assert unpack(packed)["cube"].shape == (17, 3, 4)
-    torch.testing.assert_close(unpack(packed)["cube"], weights["cube"], atol=0.02, rtol=0)
-    assert unpack(packed)["half"].dtype == torch.float32
+    assert unpack_int8(packed)["cube"].shape == (17, 3, 4)
+    torch.testing.assert_close(unpack_int8(packed)["cube"], weights["cube"], atol=0.02, rtol=0)
+    assert unpack_int8(packed)["half"].dtype == torch.float32
 
 
 def test_large_matrices_are_packed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = {"w": matrix(1, 100, 30, far=50.0)}
-    whole = pack(weights)
-    monkeypatch.setattr("munjang.checkpoint.compact._BLOCK", 7 * 30)
-    parts = pack(weights)
+    whole = pack_int8(weights)
+    monkeypatch.setattr("munjang.checkpoint.weights._BLOCK", 7 * 30)
+    parts = pack_int8(weights)
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
@@ -122,11 +121,11 @@ def test_what_cannot_be_packed(bad: float) -> None:
     weights = torch.ones(20, 4)
     weights[7, 1] = bad
     with pytest.raises(ModelError, match="'w' has values that are not finite or above"):
-        pack({"w": weights})
+        pack_int8({"w": weights})
     with pytest.raises(ModelError, match="cannot be told from packed ones"):
-        pack({"w.scale": torch.ones(3)})
+        pack_int8({"w.scale": torch.ones(3)})
     with pytest.raises(ModelError, match="cannot be told from packed ones"):
-        pack({"w": torch.ones(20, 3, dtype=torch.int8)})
+        pack_int8({"w": torch.ones(20, 3, dtype=torch.int8)})
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------
@@ -143,20 +142,20 @@ FAMILIES = ["bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert",
 def test_every_family_is_saved_and_saved_again_to_the_same_bytes(
     family: str, bodies: Any, tmp_path: Path, texts: list[str], vectors_of: Callable[..., np.ndarray]
 ) -> None:
-    parts = read(bodies(family), pooling="mean")
-    write(parts, tmp_path / "a" / "m", dtype="int8")
-    assert weight_files(tmp_path / "a" / "m") == [tmp_path / "a" / "m" / COMPACT]
+    parts = read_bi(bodies(family), pooling="mean")
+    write_bi(parts, tmp_path / "a" / "m", dtype="int8")
+    assert weight_files(tmp_path / "a" / "m") == [tmp_path / "a" / "m" / INT8]
     assert not (tmp_path / "a" / "m" / "model.safetensors").exists()
-    back = read(tmp_path / "a" / "m")
-    write(back, tmp_path / "b" / "m", dtype=torch.int8)
+    back = read_bi(tmp_path / "a" / "m")
+    write_bi(back, tmp_path / "b" / "m", dtype=torch.int8)
     assert files_of(tmp_path / "a" / "m") == files_of(tmp_path / "b" / "m")
     ours, exact = vectors_of(back, texts), vectors_of(parts, texts)
     cosines = (ours * exact).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(exact, axis=1)
     assert cosines.min() > 0.999
     assert not np.array_equal(ours, exact)  # weights were really rounded
     # Written out in full, they are the same rounded weights.
-    write(back, tmp_path / "full", dtype="float32")
-    np.testing.assert_array_equal(vectors_of(read(tmp_path / "full"), texts), ours)
+    write_bi(back, tmp_path / "full", dtype="float32")
+    np.testing.assert_array_equal(vectors_of(read_bi(tmp_path / "full"), texts), ours)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +164,9 @@ def test_every_family_is_saved_and_saved_again_to_the_same_bytes(
 def test_cross_encoders(
     family: str, labels: int, form: Any, bodies: Any, tmp_path: Path, pairs: list[tuple[str, str]]
 ) -> None:
-    parts = read_cross(bodies(family), wish=HeadWish(labels, form))
+    parts = read_cross(bodies(family), labels=labels, head=form)
     write_cross(parts, tmp_path / "a" / "m", dtype="int8")
-    assert (tmp_path / "a" / "m" / COMPACT).is_file()
+    assert (tmp_path / "a" / "m" / INT8).is_file()
     back = read_cross(tmp_path / "a" / "m")
     assert not back.notes
     assert back.labels == parts.labels
@@ -186,7 +185,7 @@ def test_cross_encoders(
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_half_precision_by_name(name: Any, bodies: Any, tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
-    model = CrossEncoder(read_cross(bodies("bert"), wish=HeadWish(1)), device="cpu", dtype="float32")
+    model = CrossEncoder(read_cross(bodies("bert"), labels=1), device="cpu", dtype="float32")
     model.save(tmp_path / "m", dtype=name)
     stored = safetensors.torch.load_file(tmp_path / "m" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {getattr(torch, name)}
@@ -202,7 +201,7 @@ def test_a_static_model_with_a_dense_head(tmp_path: Path) -> None:
         strict=True,
     ))  # fmt: skip
     (tmp_path / "words.txt").write_text(words, encoding="utf-8")
-    model = BiEncoder(static_from_words(tmp_path / "words.txt"), device="cpu", dtype="float32")
+    model = BiEncoder(read_word_vectors(tmp_path / "words.txt"), device="cpu", dtype="float32")
     model.max_length = 7
     model.save(tmp_path / "m", dtype="int8")
     back = load(str(tmp_path / "m"), device="cpu", dtype="float32")
@@ -212,43 +211,43 @@ def test_a_static_model_with_a_dense_head(tmp_path: Path) -> None:
 
 
 def test_what_transformers_runs_stays_whole(bodies: Any, tmp_path: Path) -> None:
-    parts = read(bodies("t5"), pooling="mean")
+    parts = read_bi(bodies("t5"), pooling="mean")
     with pytest.raises(InputError, match="t5 model runs through transformers"):
-        write(parts, tmp_path / "m", dtype="int8")
+        write_bi(parts, tmp_path / "m", dtype="int8")
     assert not (tmp_path / "m").exists()
-    write(parts, tmp_path / "m")
-    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / COMPACT)
+    write_bi(parts, tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / INT8)
     with pytest.raises(ModelError, match="which does not read that"):
-        read(tmp_path / "m")
+        read_bi(tmp_path / "m")
 
 
 def test_tokenizer_json_alone_is_enough(
     bodies: Any, tmp_path: Path, texts: list[str], vectors_of: Callable[..., np.ndarray]
 ) -> None:
-    parts = read(bodies("bert"), pooling="mean")
-    write(parts, tmp_path / "full")
+    parts = read_bi(bodies("bert"), pooling="mean")
+    write_bi(parts, tmp_path / "full")
     vocabulary = sorted(parts.tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
     (tmp_path / "full" / "vocab.txt").write_text("\n".join(word for word, _ in vocabulary), encoding="utf-8")
-    whole = read(tmp_path / "full")
-    write(whole, tmp_path / "again")
+    whole = read_bi(tmp_path / "full")
+    write_bi(whole, tmp_path / "again")
     assert (tmp_path / "again" / "vocab.txt").is_file()
-    write(whole, tmp_path / "m", dtype="int8")
+    write_bi(whole, tmp_path / "m", dtype="int8")
     assert not (tmp_path / "m" / "vocab.txt").exists()
     small, large = tmp_path / "m" / "tokenizer.json", tmp_path / "full" / "tokenizer.json"
     assert json.loads(small.read_text(encoding="utf-8")) == json.loads(large.read_text(encoding="utf-8"))
     assert small.stat().st_size < 0.8 * large.stat().st_size
-    assert read(tmp_path / "m").tokenizer.encode(texts).ids.tolist() == parts.tokenizer.encode(texts).ids.tolist()
+    assert read_bi(tmp_path / "m").tokenizer.encode(texts).ids.tolist() == parts.tokenizer.encode(texts).ids.tolist()
 
 
 def test_whole_weights_win(bodies: Any, tmp_path: Path) -> None:
-    parts = read(bodies("bert"), pooling="mean")
-    write(parts, tmp_path / "m", dtype="int8")
-    write(parts, tmp_path / "full")
+    parts = read_bi(bodies("bert"), pooling="mean")
+    write_bi(parts, tmp_path / "m", dtype="int8")
+    write_bi(parts, tmp_path / "full")
     (tmp_path / "m" / "model.safetensors").write_bytes((tmp_path / "full" / "model.safetensors").read_bytes())
     assert [path.name for path in weight_files(tmp_path / "m")] == ["model.safetensors"]
     # And a save takes the other form's file away.
-    write(parts, tmp_path / "m", dtype="int8")
-    assert [path.name for path in weight_files(tmp_path / "m")] == [COMPACT]
+    write_bi(parts, tmp_path / "m", dtype="int8")
+    assert [path.name for path in weight_files(tmp_path / "m")] == [INT8]
 
 
 WORD = "embeddings.word_embeddings.weight"
@@ -288,7 +287,7 @@ def bare_vector(state: dict[str, torch.Tensor]) -> None:
 
 
 DAMAGES = [
-    (no_scale, rf"{COMPACT} lacks '{WORD}\.scale'.*fetch the model again"),
+    (no_scale, rf"{INT8} lacks '{WORD}\.scale'.*fetch the model again"),
     (lone_scale, "has 'nothing.scale' without the matrix"),
     (short_scale, "needs one float32 scale a row"),
     (half_scale, "needs one float32 scale a row.*float16"),
@@ -302,25 +301,25 @@ DAMAGES = [
 @pytest.fixture(scope="module")
 def compact_folder(bodies: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compact") / "m"
-    write(read(bodies("bert"), pooling="mean"), folder, dtype="int8")
+    write_bi(read_bi(bodies("bert"), pooling="mean"), folder, dtype="int8")
     return folder
 
 
 @pytest.mark.parametrize(("damage", "says"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
 def test_damaged_weights(damage: Any, says: str, compact_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(compact_folder, tmp_path / "m")
-    state = {name: one.clone() for name, one in safetensors.torch.load_file(tmp_path / "m" / COMPACT).items()}
+    state = {name: one.clone() for name, one in safetensors.torch.load_file(tmp_path / "m" / INT8).items()}
     damage(state)
-    safetensors.torch.save_file(state, tmp_path / "m" / COMPACT)
+    safetensors.torch.save_file(state, tmp_path / "m" / INT8)
     with pytest.raises(ModelError, match=says):
-        read(tmp_path / "m")
+        read_bi(tmp_path / "m")
 
 
 def test_a_file_that_is_cut_off(compact_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(compact_folder, tmp_path / "m")
-    (tmp_path / "m" / COMPACT).write_bytes((tmp_path / "m" / COMPACT).read_bytes()[:-100])
-    with pytest.raises(ModelError, match="cut off or damaged; fetch the model again"):
-        read(tmp_path / "m")
+    (tmp_path / "m" / INT8).write_bytes((tmp_path / "m" / INT8).read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"cut off or damaged .*; fetch the model again"):
+        read_bi(tmp_path / "m")
 
 
 # --- the real model --------------------------------------------------------------------------------------------------
@@ -350,4 +349,4 @@ def test_minilm_loses_little(minilm_path: Path, tmp_path: Path, capsys: pytest.C
     assert english.min() >= 0.999
     assert korean.min() >= 0.998
     whole = (minilm_path / "model.safetensors").stat().st_size
-    assert (tmp_path / "m" / COMPACT).stat().st_size < 0.26 * whole
+    assert (tmp_path / "m" / INT8).stat().st_size < 0.26 * whole
