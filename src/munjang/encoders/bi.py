@@ -321,7 +321,7 @@ class BiEncoder(BaseEncoder[BiParts, str]):
         for window in run_windows(self._runtime, windows, call, width=width, plan=self._plan(), on_done=advance):
             self._warn_recomputed(window.recomputed, "vectors")
             rows = vectors.normalize(window.rows) if call.normalize else window.rows
-            reasons = Counter(reason for reason in map(unusual, window.items) if reason is not None)
+            reasons = Counter(filter(None, map(unusual, window.items)))
             yield Encoded(
                 rows,
                 EncodeReport(
