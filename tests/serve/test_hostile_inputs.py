@@ -316,10 +316,10 @@ LONG_LINE = b'{"text": "' + b"a" * (2 * UNPACKED) + b'"}'
 @pytest.mark.parametrize(
     ("name", "content", "limit"),
     [
-        ("a.jsonl.gz", gzip.compress(LONG_LINE, 1), "unpacked_bytes"),
+        ("a.jsonl.gz", gzip.compress(LONG_LINE, 1, mtime=0), "unpacked_bytes"),
         ("a.json.xz", lzma.compress(LONG_LINE, preset=0), "unpacked_bytes"),
         ("a.csv.bz2", bz2.compress(LONG_LINE, 1), "unpacked_bytes"),
-        ("a.txt.gz", gzip.compress(b"\n" * 10_000), "file_rows"),
+        ("a.txt.gz", gzip.compress(b"\n" * 10_000, mtime=0), "file_rows"),
         ("a.txt", b"word\n" * 3000, "file_rows"),
         ("a.csv", b"text,n\n" + b"word,1\n" * 3000, "file_rows"),
         ("a.csv", b",".join(b"c%d" % number for number in range(200_000)) + b"\n1", "file_columns"),
