@@ -114,8 +114,8 @@ def test_order_does_not_depend_on_company(scorer: CrossEncoder) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("a text", "expected a list or another iterable of pairs"),
-        (None, "expected a list or another iterable of pairs"),
+        ("a text", "expected a list of pairs"),
+        (None, "expected a list of pairs"),
         (["one", "two"], "pair 0 must be two texts .* got a single text: 'one'"),
         (("a", "b"), "pair 0 must be two texts .* got a single text"),
         ([("a", "b"), ("a", "b", "c")], r"pair 1 must be two texts \(a, b\), got 3"),
