@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.errors import InputError
-from munjang.inputs import as_rows, progress_teller, split_rows, unusual
+from munjang.inputs import as_rows, split_rows, unusual
 
 
 @given(st.lists(st.text(max_size=30)), st.integers(1, 7), st.integers(1, 40))
@@ -67,18 +67,6 @@ def test_what_is_no_list_of_texts_is_refused() -> None:
             as_rows(wrong)
     assert as_rows("one") == (["one"], 1)
     assert as_rows(iter("ab"))[1] is None
-
-
-def test_progress_counts_up_to_the_total(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[tuple[int, int | None]] = []
-    with progress_teller(lambda done, total: told.append((done, total)), 5) as done:
-        done(2)
-        done(0)
-        done(3)
-    assert told == [(2, 5), (5, 5)]
-    with progress_teller(True, 4) as done:
-        done(4)
-    assert "4 of 4 (100%)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

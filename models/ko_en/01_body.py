@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common import read_rows, say
+from nano_e5 import write_folder
 from settings import BODY
 
 from munjang.bi_encoder import BiEncoder
 from munjang.data import load_dataset
 from munjang.data.files import read_texts
-from munjang.recipes.distilling.nano_e5 import write_folder
 from munjang.students import StudentPlan, VocabularyPlan, make_student
 from munjang.text.tokenizer import Tokenizer
 

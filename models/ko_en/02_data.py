@@ -282,8 +282,9 @@ def dev_sets(held: list[Passage], translations: list[tuple[str, str]], draw: ran
 
 def everyday() -> dict[str, object]:
     """Questions about the sample documents of the demo, answered ones."""
+    from everyday import read_questions
+
     from munjang.demo.corpus import documents
-    from munjang.recipes.bundled.everyday import read_questions
 
     texts = {row["id"]: row["text"] for row in documents()}
     place = {name: number for number, name in enumerate(texts)}

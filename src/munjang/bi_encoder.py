@@ -28,8 +28,9 @@ from munjang.checkpoint import ModelParts, with_thresholds
 from munjang.computer import Computer, Copyable, fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
-from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows, unusual
+from munjang.inputs import Rows, as_rows, split_rows, unusual
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
+from munjang.progress import Progress, track
 from munjang.text.batches import Batch
 from munjang.text.tokenizer import Tokenizer, Tokens
 from munjang.types import DTypeName, EncodeReport, PoolingMode, SavedName, Similarity, Threshold
@@ -240,7 +241,7 @@ class BiEncoder(Copyable):
         inputs, total = as_rows(texts)
         job = self.job(prompt, prompt_name, normalize)
         parts, report = [], self._report()
-        with progress_teller(progress, total) as done:
+        with track(progress, total) as done:
             for part in self._run(self._split(inputs), job, done):
                 parts.append(part.vectors)
                 report = report.plus(part.report)
@@ -259,7 +260,7 @@ class BiEncoder(Copyable):
         """Window after window of vectors, in input order, in bounded memory: for iterators of any length."""
         rows, total = as_rows(texts)
         job = self.job(prompt, prompt_name, normalize)
-        with progress_teller(progress, total) as done:
+        with track(progress, total) as done:
             yield from self._run(self._split(rows), job, done)
 
     def encode_to(
@@ -286,7 +287,7 @@ class BiEncoder(Copyable):
         waiting: deque[Rows] = deque()
         with (
             vectors.open_writer(path, width=job.dimension, setting=self._setting(job), overwrite=overwrite) as writer,
-            progress_teller(progress, total) as done,
+            track(progress, total) as done,
         ):
 
             def fresh() -> Iterator[Rows]:

@@ -30,9 +30,10 @@ from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.computer import Copyable, CrossComputer, cross_fingerprint_of
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
-from munjang.inputs import Progress, as_pairs, progress_teller, split_pairs
+from munjang.inputs import as_pairs, split_pairs
 from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid, softmax
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
+from munjang.progress import Progress, track
 from munjang.text.tokenizer import Tokenizer, Tokens
 from munjang.types import DTypeName, EncodeReport, SavedName, Threshold
 
@@ -231,7 +232,7 @@ class CrossEncoder(Copyable):
         """Window after window of scores, in input order, in bounded memory: for iterators of any length."""
         rows, total = as_pairs(pairs)
         plan = self._plan()
-        with progress_teller(progress, total) as done:
+        with track(progress, total) as done:
             windows = split_pairs(rows, plan.window_texts, plan.window_characters)
             for logits, report in self._run(windows, done):
                 yield Predicted(self.scores_of(logits, raw=raw), report)

@@ -1,4 +1,4 @@
-"""What a person hands in: checked, counted, cut into windows; and how they are told of progress.
+"""What a person hands in: checked, counted, cut into windows.
 
 Enters: any iterable of texts, of dicts with a `text`, or of pairs of texts. Leaves: windows bounded by count and by
 characters (`Rows`, or lists of pairs), so that a stream of any length passes through bounded memory. An item that is
@@ -7,14 +7,10 @@ not a text, or not a pair, is an error that names its position; an empty string 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
-import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,7 +18,6 @@ import numpy as np
 
 from munjang.errors import InputError
 
-Progress = bool | Callable[[int, int | None], None]
 Row = TypeVar("Row")
 
 _MISSING = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")  # what programs write for a missing value
@@ -203,60 +198,3 @@ def _columns(records: Sequence[Mapping[str, object]], first: int) -> dict[str, l
 def _short(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-@contextlib.contextmanager
-def progress_teller(progress: Progress, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A function that takes 'n more are done', from any thread, and tells the caller as they asked."""
-    if progress is False:
-        yield lambda n: None
-        return
-    tell: Callable[[int, int | None], None] = _Line() if progress is True else progress
-    lock = threading.Lock()
-    count = 0
-
-    def more(n: int) -> None:
-        nonlocal count
-        with lock:
-            count += n
-            if n:
-                tell(count, total)
-
-    try:
-        yield more
-    finally:
-        if isinstance(tell, _Line):
-            tell.close()
-
-
-class _Line:
-    """One line on stderr, rewritten at most ten times a second."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._last = 0.0
-        self._shown = False
-
-    def __call__(self, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if now - self._last < 0.1 and done != total:
-            return
-        self._last = now
-        rate = done / max(now - self._started, 1e-9)
-        line = f"{done:,}" + (f" of {total:,} ({done / total:.0%})" if total else "") + f"  {rate:,.0f}/s"
-        if total and rate:
-            line += f"  {clock((total - done) / rate)} left"
-        sys.stderr.write(f"\r{line:<60}")
-        sys.stderr.flush()
-        self._shown = True
-
-    def close(self) -> None:
-        if self._shown:
-            sys.stderr.write("\n")
-
-
-def clock(seconds: float) -> str:
-    """Seconds as people read them: 3:07, 1:02:05."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

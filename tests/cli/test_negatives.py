@@ -113,7 +113,7 @@ def test_what_is_refused(small: Any, pairs: str, tmp_path: Path, capsys: pytest.
     with pytest.raises(munjang.errors.InputError, match="not a single row"):
         main([pairs, "-o", str(output), "--overwrite", "--min-score", "5"])
     assert output.read_text() == "mine"
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 NLI = [

@@ -22,7 +22,7 @@ from munjang.checkpoint.cross_parts import CrossParts
 from munjang.checkpoint.labels import to_config
 from munjang.checkpoint.parts import ModelParts
 from munjang.checkpoint.reading import poolers
-from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.swap import replace_model_folder
 from munjang.checkpoint.thresholds import write_thresholds
 from munjang.checkpoint.writing import (
     ARCHITECTURES,
@@ -63,7 +63,7 @@ def write_cross(
     """Save a cross-encoder, whole or not at all. `card` replaces the README.md that is written otherwise."""
     kind = stored_dtype(dtype, parts.body)
     text = card or cross_card(parts, Path(folder).name, form_of(parts), compact=kind == torch.int8)
-    replace_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
+    replace_model_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
 
 
 def form_of(parts: CrossParts) -> str:

@@ -21,11 +21,11 @@ from munjang.checkpoint import layout
 from munjang.checkpoint.files import contents, read_object
 from munjang.checkpoint.parts import ModelBody, ModelParts
 from munjang.checkpoint.static import read_static
-from munjang.checkpoint.swap import repair
 from munjang.checkpoint.thresholds import read_thresholds
 from munjang.checkpoint.unfilled import unfilled
 from munjang.checkpoint.weights import COMPACT, load_weights, stored_shapes, weight_files
 from munjang.errors import InputError, ModelError, ModelNotFoundError
+from munjang.files import repair_folder
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import Family, Names, check_names, family_of, from_theirs
@@ -67,7 +67,7 @@ def steadily(folder: Path, read_once: Callable[[], Made]) -> Made:
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    repair(folder)
+    repair_folder(folder)
     if not folder.is_dir():
         raise ModelNotFoundError(f"there is no model folder {folder}")
     status = folder.stat()

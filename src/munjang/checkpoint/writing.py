@@ -25,7 +25,7 @@ from munjang.checkpoint.files import read_object
 from munjang.checkpoint.layout import LEGACY_POOLING, POOLING_NAMES
 from munjang.checkpoint.parts import ModelBody, ModelParts
 from munjang.checkpoint.static import ENDLESS
-from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.swap import replace_model_folder
 from munjang.checkpoint.thresholds import write_thresholds
 from munjang.checkpoint.weights import COMPACT, SAFE
 from munjang.errors import InputError, ModelError
@@ -65,7 +65,7 @@ def write(
     """Save a model, whole or not at all. `card` replaces the README.md that is written otherwise."""
     kind = stored_dtype(dtype, parts.body)
     text = card or model_card(parts, Path(folder).name, compact=kind == torch.int8)
-    replace_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
+    replace_model_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
 
 
 def stored_dtype(asked: SavedName | torch.dtype, body: ModelBody) -> torch.dtype:

@@ -16,9 +16,9 @@ from munjang.cli.options import add_model, add_reading, load_model, positive, so
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import add_any_labels
 from munjang.cli.similarity import written
-from munjang.cli.tables import table
 from munjang.data import TextSource
 from munjang.errors import DataError
+from munjang.report.tables import table
 
 if TYPE_CHECKING:
     from munjang.tasks.classifier import Classifier

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from munjang.cli.options import add_model, add_reading, load_model, positive, sources
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.tasks.keywords import Diversity, Keyword

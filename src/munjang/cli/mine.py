@@ -13,8 +13,8 @@ from munjang.cli.cluster import add_vectors, check_output, vectors_or_model
 from munjang.cli.options import add_model, add_reading, positive, sources
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
 from munjang.errors import InputError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder

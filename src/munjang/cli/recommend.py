@@ -13,9 +13,9 @@ from munjang import bundled
 from munjang.cli.options import add_model, add_reading, load_model, named_or_bundled, positive, sources
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
 from munjang.data import TextSource
 from munjang.errors import DataError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder

@@ -18,9 +18,9 @@ from munjang.cli.options import add_model, add_reading, named_or_bundled, positi
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import columns_of
 from munjang.cli.similarity import written
-from munjang.cli.tables import plain, shorten, table
 from munjang.data import TextSource
 from munjang.errors import DataError
+from munjang.report.tables import plain, shorten, table
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder, Predicted, Ranked

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, TextIO, get_args
 
 from munjang.cli.options import add_model, add_prompts, add_reading, load_model, positive, sources
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
+from munjang.files import atomic_path
+from munjang.report.tables import shorten, table
 from munjang.types import Similarity
 
 if TYPE_CHECKING:
@@ -202,12 +202,8 @@ def _neighbours(output: str | None, texts: tuple[Sequence[str], Sequence[str]], 
 @contextmanager
 def written(output: str) -> Iterator[TextIO]:
     """A text file that appears under its name only when it is whole."""
-    partial = Path(output + ".partial")
-    # Excel takes csv without a mark for cp949; newline="" leaves line ends to csv, which wants it so.
-    encoding = "utf-8-sig" if output.lower().endswith(".csv") else "utf-8"
-    try:
-        with partial.open("w", encoding=encoding, newline="" if output.lower().endswith(".csv") else "\n") as file:
-            yield file
-        os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
+    is_csv = output.lower().endswith(".csv")
+    # Excel takes csv without a byte order mark for cp949; newline="" leaves line ends to the csv module.
+    encoding, newline = ("utf-8-sig", "") if is_csv else ("utf-8", "\n")
+    with atomic_path(Path(output)) as temporary, open(temporary, "w", encoding=encoding, newline=newline) as file:
+        yield file

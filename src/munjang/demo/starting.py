@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from munjang import bundled
 from munjang.demo import building, corpus
 from munjang.errors import DataError, InputError, MissingExtraError, ModelNotFoundError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder

@@ -14,7 +14,7 @@ from munjang.data.files import Format
 from munjang.errors import InputError
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import AgainstMajority
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.defaults import RecipeName
 from munjang.training import TrainingResult, TrainingSettings
 from munjang.training.losses import Part

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from munjang.data.documents import DocumentFiles, DocumentSurvey, WholeFiles
 from munjang.data.files import ReadLimits, TextSource
-from munjang.durable import OutputLock
 from munjang.errors import DataError, LimitError, MunjangError
+from munjang.files import OutputLock
 from munjang.serve.errors import BadRequest, ClientGone, Empty, as_serve_error, hidden
 from munjang.serve.indexes import Shelved
 from munjang.serve.settings import Limits

@@ -19,7 +19,7 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.errors import InputError, MunjangWarning, TruncationWarning
 from munjang.evaluation.encoding import gpu_of
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks import classifier_saving
 from munjang.tasks.classifier_fitting import (
     COSINE_SCALE,

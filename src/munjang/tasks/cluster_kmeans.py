@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.neighbours_tiles import UnitRows
 from munjang.vectors.similarity import blocks, unit_rows
 
@@ -69,7 +69,7 @@ def k_means(
         max_steps = min(max_steps, _LAST)
     labels = torch.full((rows.count,), -1, device=rows.device)
     step = 0
-    with progress_teller(progress, max_steps) as done:
+    with track(progress, max_steps) as done:
         while step < max_steps:
             step += 1
             before = labels

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks.neighbours import Limit, scan
 from munjang.tasks.neighbours_best import degrees
 from munjang.tasks.neighbours_tiles import Bools, Floats, Pairs, Tiles, UnitRows, joined

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, as_rows, progress_teller, split_rows
+from munjang.inputs import as_rows, split_rows
+from munjang.progress import Progress, track
 from munjang.tasks.candidates import Candidate, Language, Place, check_choices, find_candidates, find_given
 from munjang.tasks.keywords_choice import max_sum, mmr, nearest
 from munjang.text.chunks import chunk_all
@@ -150,7 +151,7 @@ def _windows(
 ) -> Iterator[list[tuple[Keyword, ...]]]:
     rows, total = as_rows(documents)
     cache: dict[str, Array] = {}
-    with progress_teller(progress, total) as done:
+    with track(progress, total) as done:
         for window in split_rows(rows, WINDOW, WINDOW_CHARACTERS):
             found = [
                 find_candidates(text, ngrams=job.ngrams, language=job.language)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError, InputError
-from munjang.inputs import Progress, as_rows
+from munjang.files import atomic_write, disk_errors
+from munjang.inputs import as_rows
+from munjang.progress import Progress
 from munjang.tasks.class_tfidf import class_words
 from munjang.tasks.cluster import ClusterOptions, cluster
 from munjang.tasks.projection import Method, check_vectors, choose_method, project
@@ -157,5 +158,5 @@ def _write(path: str | Path, data: bytes) -> Path:
     if not target.parent.is_dir():
         raise DataError(f"{target} cannot be written: there is no folder {target.parent}")
     with disk_errors(target, safe="what was there is as it was"):
-        write_whole(target, data)
+        atomic_write(target, data)
     return target

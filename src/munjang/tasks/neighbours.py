@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.neighbours_best import BestPairs
 from munjang.tasks.neighbours_tiles import Floats, Pairs, Tiles, UnitRows, joined
 from munjang.vectors.search import stable_top_k
@@ -49,7 +49,7 @@ def scan(tiles: Tiles, limit: Limit, *, many: bool = False, progress: Progress =
     count = tiles.rows.count
     work = count * (count + 1) / 2
     told = done_pairs = 0
-    with progress_teller(progress, count) as done:
+    with track(progress, count) as done:
         for rows in blocks(count, tiles.side):
             for start in range(rows.start, count, tiles.side):
                 columns = slice(start, min(start + tiles.side, count))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks.neighbours_input import TextsOrVectors, material_of, model_for, texts_of, threshold_for
 from munjang.tasks.paraphrase_groups import Duplicates, Joined, equal_texts
 

@@ -19,7 +19,7 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.errors import InputError
 from munjang.index.results import Passage
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.classifier_heads import unit
 from munjang.text.chunks import Chunk, chunk_all
 
@@ -93,7 +93,7 @@ def make_items(
         raise InputError(f"expected a list or stream of items, dicts with id and text, got {type(records).__name__}")
     total = len(records) if isinstance(records, Sized) else None
     given: list[str] = []
-    with progress_teller(progress, total) as done:
+    with track(progress, total) as done:
         made = _made(_checked(records, given), model, how, done)
     if not made:
         raise InputError(f"there is nothing to recommend: {len(given):,} items, none with words in its text")

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, as_rows
+from munjang.inputs import as_rows
+from munjang.progress import Progress
 from munjang.tasks import topics_saving
 from munjang.tasks.candidates import Language, check_choices
 from munjang.tasks.class_tfidf import Word, class_words

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
 from munjang.nn.device import choose_device
+from munjang.progress import Progress, track
 from munjang.recipes.augmenting.bm25 import BM25
 from munjang.recipes.augmenting.neighbours import Search, check_vectors, exact_search, graph_search, is_approximate
 from munjang.recipes.augmenting.pairs import FILES, ORIGINS, CandidatePairs, PairFilter, among
@@ -102,7 +102,7 @@ def find_candidates(
     parts = Parts(Path(folder), _RECORD, _made_of(plan, rules, vectors, graph=graph), results=FILES)
     if not parts.finished():
         job = _Job(sentences, plan, rules, parts, vectors)
-        with progress_teller(progress, len(sentences) * (len(plan.strategies) + graph)) as done:
+        with track(progress, len(sentences) * (len(plan.strategies) + graph)) as done:
             names = [
                 name
                 for strategy in plan.strategies

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import ResumeError
+from munjang.files import atomic_write, disk_errors
 
 Array: TypeAlias = npt.NDArray[Any]
 _SAFE = "the pieces that are done stay; make room and call it again"
@@ -40,7 +40,7 @@ class Parts:
                 self._check(before, path)
         with disk_errors(folder, safe=_SAFE):
             self._parts.mkdir(parents=True, exist_ok=True)
-            write_whole(mark, _json(self._made_of))
+            atomic_write(mark, _json(self._made_of))
 
     def finished(self) -> bool:
         """Whether the result is there, whole; one that lost a file is made anew."""
@@ -70,12 +70,12 @@ class Parts:
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
         with disk_errors(self.path(name), safe=_SAFE):
-            write_whole(self.path(name), buffer.getbuffer())
+            atomic_write(self.path(name), buffer.getbuffer())
 
     def finish(self, facts: Mapping[str, object]) -> None:
         """Record that the result is there, and drop the pieces."""
         with disk_errors(self._record, safe=_SAFE):
-            write_whole(self._record, _json({**facts, "made of": self._made_of}))
+            atomic_write(self._record, _json({**facts, "made of": self._made_of}))
         self._clear()
 
     def _clear(self) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.recipes.augmenting.pairs import CandidatePairs
 from munjang.recipes.augmenting.parts import Parts
 from munjang.recipes.augmenting.sentences import Sentences
@@ -97,7 +97,7 @@ def _write_readings(
     """Write mean, spread and truncated readings of every pair, float32 [m, 3]; `Parts` has checked what they are of."""
     with (
         open_writer(path, width=3, setting="mean, spread, truncated") as writer,
-        progress_teller(progress, len(pairs)) as done,
+        track(progress, len(pairs)) as done,
     ):
         for window in pairs.windows(WINDOW):
             keys = [f"{left} {right}" for left, right in zip(pairs.left[window], pairs.right[window], strict=True)]

@@ -9,7 +9,6 @@ pair (bm25+semantic). Also here: what the report tells of it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +21,9 @@ from munjang.data.building import Broken, Records, Wanted
 from munjang.data.examples import Examples
 from munjang.data.files import TextSource
 from munjang.data.tabular import file_records, read_records
-from munjang.durable import disk_errors, sync_folder
 from munjang.errors import InputError
 from munjang.evaluation.metrics import pearson, spearman
+from munjang.files import atomic_path, disk_errors
 from munjang.recipes.augmenting.pairs import CandidatePairs, origin_name
 from munjang.recipes.augmenting.sampling import bin_of
 from munjang.recipes.augmenting.scoring import PairScores
@@ -59,20 +58,14 @@ def write_silver(
     if not mask.any():
         raise InputError(f"not one of {len(pairs):,} pairs is kept, so there is no silver set: sample less strictly")
     target = Path(path)
-    aside = target.with_name(target.name + ".tmp")
-    with disk_errors(target, safe="the file as it was stays; make room and call it again"):
-        try:
-            with open(aside, "w", encoding="utf-8", newline="\n") as file:
-                file.write("\t".join(HEADER) + "\n")
-                for window in pairs.windows(_WINDOW):
-                    file.writelines(_lines(pairs, sentences, scores, np.flatnonzero(mask[window]) + window.start))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, target)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
+    with (
+        disk_errors(target, safe="the file as it was stays; make room and call it again"),
+        atomic_path(target) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.write("\t".join(HEADER) + "\n")
+        for window in pairs.windows(_WINDOW):
+            file.writelines(_lines(pairs, sentences, scores, np.flatnonzero(mask[window]) + window.start))
     return int(np.count_nonzero(mask))
 
 

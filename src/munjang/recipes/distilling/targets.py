@@ -17,8 +17,8 @@ import numpy as np
 
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors
-from munjang.inputs import Progress, progress_teller
+from munjang.files import disk_errors
+from munjang.progress import Progress, track
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Made
@@ -121,7 +121,7 @@ def _score(
     if path.is_file():  # killed after the last block
         return read_vectors(path)[:, 0], _cut(pairs, model)
     truncated, setting = 0, f"{model.fingerprint} {model.dtype}"
-    with open_writer(path, width=1, setting=setting) as writer, progress_teller(progress, len(pairs)) as tell:
+    with open_writer(path, width=1, setting=setting) as writer, track(progress, len(pairs)) as tell:
         for first in range(0, len(pairs), PAIRS):
             block = pairs[first : first + PAIRS]
             keys = [json.dumps(pair) for pair in block]
