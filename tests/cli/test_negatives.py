@@ -16,7 +16,7 @@ import torch
 import munjang
 from munjang.cli import negatives
 from munjang.cli.progress import Reporter
-from munjang.data.tabular import read_examples
+from munjang.data import read_examples
 
 ROWS = [(f"질문 {'가' * i}", f"답 {'가' * (i % 3)}{'x' * i}") for i in range(8)]
 

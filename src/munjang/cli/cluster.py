@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.cli.options import add_model, add_reading, load_model, positive, sources
+from munjang.cli.options import add_model, add_reading, load_model, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
 from munjang.errors import DataError, InputError
@@ -70,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read, cluster, print the table, write the labels."""
     check_output(args, _SUFFIXES)
-    texts = [row.text for row in sources(args, [args.file])[0].rows()]
+    texts = list(texts_of(args, [args.file])[0])
     if not texts:
         raise InputError(f"{args.file} has no texts: there is nothing to cluster")
     found = _clustered(args, texts, reporter)

@@ -149,7 +149,7 @@ def _split(values: list[str]) -> list[str]:
 
 
 def _roles(kind: str) -> tuple[str, ...]:
-    from munjang.data.kinds import TARGET_ROLES, TEXT_ROLES
+    from munjang.data.columns import TARGET_ROLES, TEXT_ROLES
 
     texts = (*TEXT_ROLES[kind], "negative") if kind == "pairs" else TEXT_ROLES[kind]
     return texts if kind == "pairs" else (*texts, TARGET_ROLES[kind])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, get_args
 
-from munjang.cli.options import add_model, add_prompts, add_reading, load_model, positive, sources
+from munjang.cli.options import add_model, add_prompts, add_reading, load_model, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.errors import DataError, InputError
 from munjang.files import atomic_path
@@ -66,7 +66,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read, encode, compare, print or write."""
     _check_usage(args)
-    inputs = [[row.text for row in source.rows()] for source in sources(args, args.files)]
+    inputs = [list(texts) for texts in texts_of(args, args.files)]
     groups = [args.text, *inputs] if args.text else inputs
     a_texts, b_texts = groups[0], groups[-1]
     _check_sizes(args, len(a_texts), len(b_texts))

@@ -199,11 +199,12 @@ def _options(
     folder: bool = True,
     bi: bool = True,
 ) -> RecipeOptions:
+    from munjang.nn.pooling import Pooling
     from munjang.recipes import LoraSettings, RecipeOptions
 
     found: dict[str, Any] = {}
     if bi and getattr(args, "pooling", None):
-        found["pooling"] = tuple(listed(args.pooling))
+        found["pooling"] = Pooling.parse(listed(args.pooling)).modes
     if bi and getattr(args, "matryoshka", None):
         found["matryoshka"] = tuple(_whole_numbers(args, args.matryoshka))
     if getattr(args, "concatenation", None):

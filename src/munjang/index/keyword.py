@@ -171,7 +171,7 @@ class KeywordIndex:
         return state
 
     def _built(self, numbers: NDArray[np.int64], texts: list[str]) -> Segment:
-        if not self._analyser.morphemes and not self._warned and any(map(has_hangul, texts)):
+        if not self._analyser.uses_kiwi and not self._warned and any(map(has_hangul, texts)):
             self._warned = True
             warnings.warn(
                 "kiwipiepy is not installed, so Korean is searched by pairs of syllables, which finds less and more "

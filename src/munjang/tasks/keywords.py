@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from munjang.data.rows import Source, TextRow
 from munjang.errors import InputError
 from munjang.inputs import as_rows, split_rows
 from munjang.progress import Progress, track
@@ -99,11 +100,11 @@ def keywords(
     if not isinstance(document, str):
         raise InputError(f"document must be one text, got {type(document).__name__}; keywords_of_many takes several")
     job = _job(top, diversity, candidates, ngrams, language)
-    return next(_windows([document], _loaded(model), job, False))[0]
+    return next(_windows(as_rows([document]), _loaded(model), job, False))[0]
 
 
 def keywords_of_many(
-    documents: Iterable[str],
+    documents: Source,
     model: BiEncoder | None = None,
     *,
     top: int = 5,
@@ -115,8 +116,7 @@ def keywords_of_many(
 ) -> Iterator[tuple[Keyword, ...]]:
     """The keywords of each document, in order, as they are found: a stream of any length passes in bounded memory."""
     job = _job(top, diversity, candidates, ngrams, language)
-    as_rows(documents)
-    found = _windows(documents, _loaded(model), job, progress)
+    found = _windows(as_rows(documents), _loaded(model), job, progress)
     return (row for window in found for row in window)
 
 
@@ -147,9 +147,9 @@ def _job(
 
 
 def _windows(
-    documents: Iterable[str], model: BiEncoder, job: _Job, progress: Progress
+    documents: tuple[Iterable[str | TextRow], int | None], model: BiEncoder, job: _Job, progress: Progress
 ) -> Iterator[list[tuple[Keyword, ...]]]:
-    rows, total = as_rows(documents)
+    rows, total = documents
     cache: dict[str, Array] = {}
     with track(progress, total) as done:
         for window in split_rows(rows, WINDOW, WINDOW_CHARACTERS):

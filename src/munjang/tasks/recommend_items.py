@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from munjang.bi_encoder import BiEncoder
+from munjang.data.documents import open_documents
 from munjang.errors import InputError
 from munjang.index.results import Passage
 from munjang.progress import Progress, track
@@ -89,8 +90,7 @@ def make_items(
 ) -> Items:
     """Items of records with `text`, `id` and anything else; in one pass, so that a stream will do."""
     how.check(model)
-    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
-        raise InputError(f"expected a list or stream of items, dicts with id and text, got {type(records).__name__}")
+    records = open_documents(records)
     total = len(records) if isinstance(records, Sized) else None
     given: list[str] = []
     with track(progress, total) as done:

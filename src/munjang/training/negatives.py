@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from munjang.data.columns import numbered
 from munjang.data.examples import Examples
-from munjang.data.kinds import negative_names
 from munjang.data.normalise import same_key
 from munjang.data.reading import Reading
 from munjang.errors import InputError
@@ -365,7 +365,7 @@ def _plus(report: MiningReport, found: _Found, counts: dict[str, int]) -> Mining
 
 def _result(pairs: Examples, texts: _Texts, kept: Array, chosen: Array, targets: Array | None) -> Examples:
     taken = pairs.take(kept)
-    names = negative_names(chosen.shape[1])
+    names = numbered("negative", chosen.shape[1])
     negatives = {
         name: [texts.documents[document] for document in chosen[:, column].tolist()]
         for column, name in enumerate(names)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from munjang.data import Examples, TextSource, read_examples
+from munjang.data import Examples, ReadOptions, open_rows, read_examples
 from munjang.errors import DataError, InputError, MunjangWarning
 
 PAIRS = [("비가 온다", "비 오는 날이다", "4.0"), ("A cat sleeps", "고양이가 잔다", "3.5")]
@@ -77,11 +77,13 @@ def test_columns_by_number_mean_that_there_is_no_header(tmp_path: Path) -> None:
     assert not found.reading.notes  # nothing was guessed
 
 
-def test_a_text_source_says_what_is_unusual(tmp_path: Path) -> None:
+def test_options_say_what_is_unusual(tmp_path: Path) -> None:
     path = tsv(tmp_path / "x.csv", "a,b,score", '"그는" 왔다,비,0.5')
     with pytest.raises(DataError, match="quot"):
         read_examples(path, kind="scored")
-    assert read_examples(TextSource(path, quoting=False), kind="scored").columns["a"] == ['"그는" 왔다']
+    assert read_examples(open_rows(path, options=ReadOptions(quoting=False)), kind="scored").columns["a"] == [
+        '"그는" 왔다'
+    ]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ def test_scores_outside_the_range_stop_the_reading(tmp_path: Path) -> None:
 
 def test_labels_outside_the_map_stop_the_reading() -> None:
     rows = [{"a": "가", "b": "나", "label": label} for label in ("same", "different", "smae", "-", "smae")]
-    with pytest.raises(InputError, match=r"2 of 5 labels are not in the label map .*'smae' \(2\); the first in row 3"):
+    with pytest.raises(InputError, match=r"2 of 5 labels are not in the label map .*'smae' \(2\); the first in row 2"):
         Examples.from_dicts(rows, kind="labelled", label_map=["different", "same"])
     with pytest.raises(InputError, match=r"real numbers.*scored"):
         Examples.from_dicts(SIMILAR, kind="labelled", label_map=["different", "same"])
@@ -335,8 +337,8 @@ def test_from_dicts_takes_any_iterable_of_mappings() -> None:
         yield {"text": "나"}
 
     found = Examples.from_dicts(rows(), kind="classified", name="own")
-    assert (len(found), found.reading.refused[0].place) == (1, "own row 2")
+    assert (len(found), found.reading.refused[0].place) == (1, "own row 1")
     with pytest.raises(DataError, match="not a single row"):
         Examples.from_dicts([], kind="classified")
-    with pytest.raises(InputError, match="row 1: expected a dict"):
-        Examples.from_dicts(["가"], kind="classified")  # type: ignore[list-item]
+    with pytest.raises(DataError, match="cannot tell which column is 'label'"):
+        Examples.from_dicts(["가"], kind="classified")

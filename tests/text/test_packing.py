@@ -1,4 +1,4 @@
-"""Every row in exactly one batch, within the limits."""
+"""Rows as flat arrays; every row in exactly one batch, within the limits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.errors import InputError
-from munjang.text.batches import pack
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Tokens, from_lists, pack, positions, starts_of
 
 
 def tokens_of(lengths: list[int]) -> Tokens:
@@ -69,3 +68,13 @@ def test_the_limit_of_sequences_is_the_kernels() -> None:
 def test_limits_must_be_positive(budget: int, most: int) -> None:
     with pytest.raises(InputError, match="at least 1"):
         pack(tokens_of([1]), budget, max_sequences=most)
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=12), st.data())
+def test_any_rows_of_a_flat_array(rows: list[list[int]], data: st.DataObject) -> None:
+    ids, lengths = from_lists(rows)
+    assert ids.dtype == lengths.dtype == np.int32
+    assert lengths.tolist() == [len(row) for row in rows]
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8)) if rows else [], np.int64)
+    flat = ids[positions(starts_of(lengths)[chosen], lengths[chosen])]
+    assert flat.tolist() == [value for row in chosen for value in rows[row]]

@@ -1,4 +1,4 @@
-"""Every family's classifier head gives the logits that `transformers` gives, on pairs with segments."""
+"""Heads: classifiers of every family against `transformers`, on pairs with segments; Dense, Normalize, VectorNorm."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import pytest
 import torch
 import transformers
 
-from munjang.nn.classifier import SBERT, ClassifierHead, HeadShape
-from munjang.nn.families import family_of, from_theirs
-from munjang.nn.families.classifiers import standard_head
+from munjang.errors import ModelError
+from munjang.nn.families import family_of, import_weights, standard_head
+from munjang.nn.heads import (
+    DENSE_ACTIVATIONS,
+    SBERT,
+    ClassifierHead,
+    Dense,
+    HeadShape,
+    Normalize,
+    VectorNorm,
+    apply_heads,
+)
 from munjang.nn.packed import to_packed
 from support import bodies
 
@@ -44,9 +53,9 @@ def ours(model: transformers.PreTrainedModel) -> tuple[torch.nn.Module, Classifi
     encoder = bodies.ours(model)
     config = model.config.to_dict()
     standard = standard_head(config)
-    _, left = from_theirs(model.state_dict(), family_of(config).names(encoder.config))
+    _, left = import_weights(model.state_dict(), family_of(config).weight_names(encoder.config))
     head = ClassifierHead(standard.shape, encoder.hidden, model.config.num_labels, dropout=standard.dropout)
-    head.load_state_dict({name: left[standard.theirs(name)] for name in head.state_dict()})
+    head.load_state_dict({name: left[standard.weight_name(name)] for name in head.state_dict()})
     return encoder, head.eval()
 
 
@@ -74,7 +83,7 @@ def test_logits_agree(case: str, labels: int) -> None:
             assert (head(encoder(plain), plain) - expected).abs().max() > 1e-4, "segments do not matter"
 
 
-def test_dropout_is_where_theirs_is() -> None:
+def test_dropout_agrees() -> None:
     """In training, the same random numbers drop the same values."""
     for case in ("electra", "bert", "roberta"):
         model = classifier(case, 2)
@@ -93,7 +102,7 @@ def test_dropout_is_where_theirs_is() -> None:
         assert torch.allclose(logits, expected, atol=1e-6), case
 
 
-def test_a_head_is_float32_whatever_comes() -> None:
+def test_a_head_computes_in_float32() -> None:
     head = ClassifierHead(SBERT, 8, 2).eval()
     packed = to_packed(np.zeros(5, np.int32), np.array([2, 3], np.int32), torch.device("cpu"))
     hidden = torch.randn(5, 8)
@@ -104,7 +113,7 @@ def test_a_head_is_float32_whatever_comes() -> None:
 
 
 @pytest.mark.parametrize("shape", [SBERT, HeadShape(norm_eps=1e-5, norm_bias=True), HeadShape(dense=False)])
-def test_initialising_is_seeded(shape: HeadShape) -> None:
+def test_initialization_is_seeded(shape: HeadShape) -> None:
     first, second = (ClassifierHead(shape, 16, 3) for _ in range(2))
     first.initialise(torch.Generator().manual_seed(3))
     second.initialise(torch.Generator().manual_seed(3))
@@ -115,5 +124,26 @@ def test_initialising_is_seeded(shape: HeadShape) -> None:
     assert not torch.equal(first.out.weight, second.out.weight)
 
 
-def test_unknown_models_have_no_standard_head() -> None:
-    assert standard_head({"model_type": "t5"}) is None
+@pytest.mark.parametrize("name", DENSE_ACTIVATIONS)
+def test_dense_is_a_linear_layer_and_the_activation_of_torch(name: str) -> None:
+    dense, vectors = Dense(6, 4, activation=name), torch.randn(5, 6)
+    expected = getattr(torch.nn, name)()(vectors @ dense.linear.weight.T + dense.linear.bias)
+    assert torch.allclose(dense(vectors), expected, atol=1e-6)
+    assert dense.dimension == 4
+
+
+def test_unknown_activations_are_refused() -> None:
+    with pytest.raises(ModelError, match="'Mish' is not known; expected one of Tanh"):
+        Dense(6, 4, activation="Mish")
+    with pytest.raises(ModelError, match="must be one of gelu"):
+        ClassifierHead(HeadShape("mish"), 6, 2)  # type: ignore[arg-type]
+
+
+def test_heads_are_applied_in_order_and_truncated() -> None:
+    dense, norm, vectors = Dense(6, 4), VectorNorm(4), torch.randn(3, 6)
+    expected = torch.nn.functional.normalize(norm(dense(vectors)), dim=1)
+    heads = torch.nn.ModuleList([dense, norm, Normalize()])
+    assert torch.equal(apply_heads(heads, vectors), expected)
+    assert torch.equal(apply_heads(heads, vectors, 3), expected[:, :3])
+    assert torch.equal(apply_heads(heads, vectors, 9), expected)
+    assert apply_heads(torch.nn.ModuleList([Normalize()]), torch.zeros(1, 4)).tolist() == [[0, 0, 0, 0]]

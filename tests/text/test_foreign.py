@@ -1,4 +1,4 @@
-"""A tokenizer comes out of every kind of folder with the ids that transformers gives, or fails with a reason."""
+"""Every kind of folder gives the ids of transformers, or an error with a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from tokenizers import AddedToken
 
 from munjang.errors import MissingExtraError, ModelError, ModelWarning
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Tokens
+from munjang.text.tokenizer import Tokenizer
 
 TEXTS = ["A man is playing a flute.", "Café 漢字 naïve", "오늘 서울의 날씨는 맑다.", "", "[MASK] x <mask> y"]
 TRAINING = [*TEXTS, "문장을 벡터로 바꾸는 모델이다.", "the quick brown fox jumps over the lazy dog"] * 4
@@ -55,7 +56,7 @@ def test_vocab_txt(tmp_path: Path, vocab: str, options: dict[str, Any]) -> None:
     files = {"vocab.txt": vocab, "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", **options}}
     write(tmp_path, files)
     tokenizer = Tokenizer.from_folder(tmp_path)
-    assert tokenizer._words is not None
+    assert tokenizer.words is not None
     assert rows(tokenizer.encode(TEXTS)) == transformers_ids(tmp_path)
     assert tokenizer.pad_id == 0
 
@@ -110,7 +111,7 @@ def test_byte_level_files(tmp_path: Path, prefix_space: bool) -> None:
     config = {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": prefix_space, "model_max_length": 99}
     write(tmp_path, {"tokenizer_config.json": config, "config.json": {"model_type": "roberta"}})
     tokenizer = Tokenizer.from_folder(tmp_path)
-    assert tokenizer._words is not None
+    assert tokenizer.words is not None
     assert (tokenizer.max_length, tokenizer.pad_id) == (99, 1)
     plain = [text for text in TEXTS if "<mask>" not in text]
     expected = [ids for text, ids in zip(TEXTS, transformers_ids(tmp_path), strict=True) if text in plain]
@@ -175,7 +176,7 @@ def test_max_length(tmp_path: Path, vocab: str, stated: Any, given: int | None, 
         ({"vocab.txt": "hello\nworld\n"}, r"lacks \[UNK\], \[CLS\], \[SEP\]"),
         ({"vocab.txt": ""}, r"lacks \[UNK\]"),
         ({"vocab.txt": "[UNK]", "tokenizer_config.json": "{"}, "tokenizer_config.json is not valid JSON"),
-        ({"vocab.txt": "[UNK]", "tokenizer_config.json": []}, "must hold a JSON object, found list"),
+        ({"vocab.txt": "[UNK]", "tokenizer_config.json": []}, "must hold a JSON object, got list"),
         ({"vocab.json": {"a": 0}, "merges.txt": ""}, "lacks <s>, </s>"),
         ({"vocab.json": {"<s>": 0, "</s>": 1}, "merges.txt": "#version: 0.2\na b c"}, "do not belong together"),
         ({"vocab.json": {"<s>": 0, "</s>": 1}, "merges.txt": "a b"}, "do not belong together"),
