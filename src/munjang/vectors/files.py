@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import DataError, InputError, MissingExtraError, ResumeError
-from munjang.files import OutputLock, atomic_write, disk_errors, sync_folder, write_all
+from munjang.files import OutputLock, atomic_path, atomic_write, disk_errors, sync_folder, write_all
 
 SUFFIXES = (".npy", ".parquet", ".jsonl")
 ROW_GROUP_BYTES = 64 << 20  # of a .parquet file
@@ -277,6 +277,7 @@ class VectorWriter:
             shutil.rmtree(self._partial)
         self._partial.unlink(missing_ok=True)
         self._complete.unlink(missing_ok=True)
+        _beside(self._complete, ".tmp").unlink(missing_ok=True)
 
     def _close_file(self) -> None:
         if self._file is not None:
@@ -350,24 +351,14 @@ def create_npy(path: str | Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -
     Raises:
         DataError: The disk is full, or fails.
     """
-    path = Path(path)
-    aside = _beside(path, ".tmp")
-    with disk_errors(path, safe="nothing was replaced; make room and run the same command again"):
-        try:
-            array = np.lib.format.open_memmap(aside, mode="w+", dtype=np.dtype(dtype), shape=shape)
-            if hasattr(os, "posix_fallocate"):  # writing to a map without space on the disk would end the process
-                with open(aside, "rb+") as file:
-                    os.posix_fallocate(file.fileno(), 0, file.seek(0, os.SEEK_END))
-            yield array
-            array.flush()
-            del array
-            with open(aside, "rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-            sync_folder(path.parent)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+    safe = "nothing was replaced; make room and run the same command again"
+    with disk_errors(Path(path), safe=safe), atomic_path(Path(path)) as temporary:
+        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        if hasattr(os, "posix_fallocate"):  # writing to a map without space on the disk would end the process
+            with open(temporary, "rb+") as file:
+                os.posix_fallocate(file.fileno(), 0, file.seek(0, os.SEEK_END))
+        yield array
+        array.flush()
 
 
 def _already_exists(path: Path) -> DataError:
@@ -557,17 +548,13 @@ class _Parquet(_Format):
         metadata = {b"munjang.fingerprint": self._setting.encode()}
         schema = self._arrow.schema(self._types.items(), metadata=metadata)
         repeating = [name for name in schema.names if name != "vector"]
-        try:
-            with open(complete, "wb") as file:
-                with self._arrow.parquet.ParquetWriter(file, schema, use_dictionary=repeating) as writer:
-                    for group in self._row_groups(schema, partial, size):
-                        writer.write_table(group, row_group_size=group.num_rows)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            with contextlib.suppress(OSError):
-                complete.unlink(missing_ok=True)  # gives a full disk its space back; the partial file stays
-            raise
+        with (
+            atomic_path(complete) as temporary,
+            open(temporary, "wb") as file,
+            self._arrow.parquet.ParquetWriter(file, schema, use_dictionary=repeating) as writer,
+        ):
+            for group in self._row_groups(schema, partial, size):
+                writer.write_table(group, row_group_size=group.num_rows)
 
     def _column(self, name: str, values: Sequence[object], rows: str) -> Any:
         """Return an Arrow array of the column's type; raise an InputError where that would lose something."""
