@@ -48,7 +48,9 @@ TEACHERS = (
 
 def biased() -> BiEncoder:
     """MPNet: attention with a learned bias."""
-    return BiEncoder(replace(tiny_parts(), body=ours(theirs("mpnet"))), device="cuda")
+    reference = theirs("mpnet")
+    parts = replace(tiny_parts(), body=ours(reference), hf_config=reference.config.to_dict())
+    return BiEncoder(parts, device="cuda")
 
 
 CASES: dict[str, Any] = {

@@ -417,7 +417,8 @@ def _open(
 ) -> tuple[Iterable[str | TextRow], int | None]:
     """Open texts; return them, as a list where they are one of plain strings, and their number where it is known."""
     opened = open_texts([texts] if isinstance(texts, str) else texts, column=column, keep=keep)
-    return (opened.items() if opened.values is None else opened.values), opened.total
+    plain = opened.values
+    return (opened.items() if plain is None else plain), opened.total
 
 
 def _text_of(item: str | TextRow) -> str:

@@ -87,8 +87,8 @@ def split_windows(
         start = 0
         while start < len(items):
             window = list(items[start : start + max_items])
-            sums = list(itertools.accumulate(map(length, window)))
-            if sums[-1] > max_characters:
+            if sum(map(length, window)) > max_characters:
+                sums = itertools.accumulate(map(length, window))
                 window = window[: max(1, sum(total <= max_characters for total in sums))]
             yield window
             start += len(window)
