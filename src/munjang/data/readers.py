@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from munjang.data.encodings import BLOCK, csv_lines, decode, decode_pipe, detect_encoding, text_lines
-from munjang.data.rows import Format, ReadLimits, ReadOptions, Row, RowSource, Table, kind_of, unique_keys
+from munjang.data.rows import EMPTY, Format, ReadLimits, ReadOptions, Row, RowSource, Table, table_of, unique_keys
 from munjang.errors import DataError
 
 FORMAT_SUFFIXES: dict[str, Format] = {
@@ -122,19 +122,20 @@ class RowFile(RowSource):
             quoting = (kind == "csv") if self.options.quoting is None else self.options.quoting
             return self._separated("," if kind == "csv" else "\t", quoting=quoting)
         if kind == "parquet":
-            from munjang.data.parquet import open_parquet
+            from munjang.data.tables import open_parquet
 
             if not self.reiterable:
                 raise DataError(f"{self.name}: Parquet cannot be read from a pipe; save it to a file first")
+            open_binary(self.path).close()  # for the errors about missing files
             return open_parquet(self.path, self.name, self.options.limits)
-        return self._json(json_lines if kind == "jsonl" else json_list)
+        return table_of((json_lines if kind == "jsonl" else json_list)(self.content(), self.name), self)
 
     def _separated(self, delimiter: str, *, quoting: bool) -> Table:
         """A csv or tsv file. Blank lines are skipped, but are empty texts where there is a single column."""
         records = _records(self.content(), delimiter, quoting=quoting, name=self.name)
         first = next((record for record in records if record[1]), None)
         if first is None:
-            return Table((), lambda columns: iter(()))
+            return EMPTY
         width = len(first[1])
         names = tuple(first[1]) if self.options.header else tuple(map(str, range(width)))
         keys = unique_keys(names)
@@ -151,31 +152,6 @@ class RowFile(RowSource):
                     yield Row(f"line {number}", {keys[0]: ""})
 
         return Table(names, read)
-
-    def _json(self, read_values: Callable[[Iterable[str], str], Iterator[tuple[str, object]]]) -> Table:
-        """Objects, the first of which names the columns; a string is an object with `text`."""
-        values = read_values(self.content(), self.name)
-        first = next(values, None)
-        if first is None:
-            return Table((), lambda columns: iter(()))
-
-        def row(place: str, value: object) -> Row:
-            if isinstance(value, str):
-                value = {"text": value}
-            if isinstance(value, dict) and value:
-                return Row(place, value)
-            got = "an empty one" if value == {} else kind_of(value)
-            return Row(
-                place,
-                {"": value},
-                f'expected an object with columns, such as {{"text": "..."}}, or a string, got {got}',
-            )
-
-        start = row(*first)
-        if start.problem:
-            raise DataError(f"{self.where(start)}: {start.problem}")
-        rows = (row(place, value) for place, value in values)
-        return Table(tuple(start.values), lambda columns: chain([start], rows))
 
 
 def read_lines(path: str | Path, *, encoding: str | None = None) -> Iterator[str]:
@@ -206,82 +182,60 @@ def json_lines(texts: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
 
 def json_list(texts: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
     """Yield place and value of every item of one list, without holding the list in memory."""
-    cursor = _JsonCursor(texts)
-    opening = cursor.next_mark()
-    if opening == "":
+    pieces, decode = iter(texts), json.JSONDecoder().raw_decode
+    buffer, at, number = "", 0, 0
+
+    def fetch() -> bool:
+        """Fetch at least as much as is buffered, so that a long value is parsed a logarithmic number of times."""
+        nonlocal buffer, at
+        fetched = [buffer[at:]]
+        missing = len(fetched[0])
+        while missing >= 0 and (piece := next(pieces, "")):
+            fetched.append(piece)
+            missing -= len(piece)
+        buffer, at = "".join(fetched), 0
+        return len(fetched) > 1
+
+    def peek() -> str:
+        """Return the next character that is not white space, or nothing at the end."""
+        nonlocal at
+        while True:
+            at = _SPACE.match(buffer, at).end()  # type: ignore[union-attr]  # it matches everywhere
+            if at < len(buffer) or not fetch():
+                return buffer[at : at + 1]
+
+    opening = peek()
+    if not opening:
         return
     if opening != "[":
         raise DataError(
             f"{name}: expected a JSON list, [...], but it begins with {opening!r}. If every line is an object, pass "
             "--format jsonl"
         )
-    number, mark = 0, ","
-    if cursor.peek_mark() == "]":
-        mark = cursor.next_mark()
-    while mark != "]":
+    at += 1
+    mark = "]" if peek() == "]" else ","
+    at += mark == "]"
+    while mark == ",":
         number += 1
         where = f"{name}, item {number}"
-        yield f"item {number}", cursor.value(where)
-        mark = cursor.next_mark()
-        if mark not in ("]", ","):
-            raise DataError(f"{where}: expected ',' or ']' after it, got {mark or 'the end of the file'!r}")
-    extra = cursor.next_mark()
-    if extra:
-        raise DataError(f"{name}: expected nothing after the list, got {extra!r}")
-
-
-class _JsonCursor:
-    """A position in JSON text that arrives in pieces."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = iter(texts)
-        self._buffer = ""
-        self._at = 0
-        self._ended = False
-        self._decoder = json.JSONDecoder()
-
-    def peek_mark(self) -> str:
-        """Return the next character that is not white space, or nothing at the end."""
-        while True:
-            space = _SPACE.match(self._buffer, self._at)
-            self._at = space.end() if space else self._at
-            if self._at < len(self._buffer):
-                return self._buffer[self._at]
-            if not self._fetch():
-                return ""
-
-    def next_mark(self) -> str:
-        mark = self.peek_mark()
-        self._at += len(mark)
-        return mark
-
-    def value(self, where: str) -> object:
-        """Return the value that starts here; more text is fetched until it is complete."""
-        self.peek_mark()
+        peek()
         while True:
             try:
-                value, self._at = self._decoder.raw_decode(self._buffer, self._at)
-                return value
+                value, at = decode(buffer, at)
+                break
             except json.JSONDecodeError as error:
                 problem = error.msg
             except (ValueError, RecursionError) as error:  # a number too long, a nesting too deep
                 raise DataError(f"{where}: the JSON value cannot be read: {error}") from None
-            if len(self._buffer) - self._at > _LARGEST_ITEM or not self._fetch():
+            if len(buffer) - at > _LARGEST_ITEM or not fetch():
                 raise DataError(f"{where}: expected a JSON value, but: {problem}")
-
-    def _fetch(self) -> bool:
-        """Fetch at least as much as is buffered, so that a long value is parsed a logarithmic number of times."""
-        wanted = len(self._buffer) - self._at
-        pieces: list[str] = []
-        fetched = 0
-        while not self._ended and fetched <= wanted:
-            piece = next(self._texts, "")
-            self._ended = not piece
-            pieces.append(piece)
-            fetched += len(piece)
-        self._buffer = self._buffer[self._at :] + "".join(pieces)
-        self._at = 0
-        return fetched > 0
+        yield f"item {number}", value
+        mark = peek()
+        at += len(mark)
+        if mark not in ("]", ","):
+            raise DataError(f"{where}: expected ',' or ']' after it, got {mark or 'the end of the file'!r}")
+    if extra := peek():
+        raise DataError(f"{name}: expected nothing after the list, got {extra!r}")
 
 
 def _records(texts: Iterable[str], delimiter: str, *, quoting: bool, name: str) -> Iterator[tuple[int, list[str]]]:

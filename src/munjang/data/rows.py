@@ -7,13 +7,13 @@ what is not a text is refused with its place. In memory a `str` is a text; a `Pa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -107,6 +107,9 @@ class Table:
         return unique_keys(self.names)
 
 
+EMPTY = Table((), lambda columns: iter(()))
+
+
 class RowSource:
     """Rows of a file or of an object in memory; iterating raises at a record that is not a row."""
 
@@ -142,6 +145,16 @@ class RowSource:
                 raise self.error(f"{self.where(row)}: {row.problem}")
             yield row
 
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise what is wrong with columns and cells as the error of this source."""
+        try:
+            yield
+        except DataError as error:
+            if isinstance(error, self.error):
+                raise
+            raise self.error(str(error)) from None
+
     def where(self, row: Row) -> str:
         """The place of a row in messages."""
         return f"{self.name}, {row.place}" if self.name else row.place
@@ -167,8 +180,40 @@ def open_rows(source: Source | RowSource, *, options: ReadOptions | None = None,
     if isinstance(opened, RowSource):
         return opened
     total = len(opened) if isinstance(opened, Sized) else None
-    table = partial(_table_of_dicts, opened, name)
-    return RowSource(name, table, total=total, reiterable=not isinstance(opened, Iterator))
+    reiterable = not isinstance(opened, Iterator)
+    rows = RowSource(name, lambda: table_of(_placed(opened), rows), total=total, reiterable=reiterable)
+    return rows
+
+
+def _placed(values: Iterable[object]) -> Iterator[tuple[str, object]]:
+    return ((f"row {number}", value) for number, value in enumerate(values))
+
+
+def table_of(values: Iterable[tuple[str, object]], source: RowSource) -> Table:
+    """Place and value of objects, the first of which names the columns; a string is an object with `text`."""
+    in_memory = source.error is InputError
+
+    def to_row(place: str, value: object) -> Row:
+        if isinstance(value, str):
+            return Row(place, {"text": value})
+        if isinstance(value, Mapping) and (value or in_memory):
+            return Row(place, value)
+        got = f"{type(value).__name__}: {short(value)}" if in_memory else kind_of(value)
+        wanted = "a dict of column -> value" if in_memory else 'an object with columns, such as {"text": "..."}'
+        row = Row(place, {"": value}, f"expected {wanted}, or a string, got {'an empty one' if value == {} else got}")
+        if in_memory:
+            raise InputError(f"{source.where(row)}: {row.problem}")
+        return row
+
+    rows = (to_row(place, value) for place, value in values)
+    first = next(rows, None)
+    if first is None:
+        return EMPTY
+    if first.problem:
+        raise source.error(f"{source.where(first)}: {first.problem}")
+    strings = [str(key) for key, value in first.values.items() if isinstance(value, str) or value is None]
+    names = tuple(map(str, first.values))
+    return Table(names, lambda columns: chain([first], rows), tuple(strings) if in_memory else None)
 
 
 def open_source(source: object, options: ReadOptions | None, name: str, wanted: str) -> RowSource | Iterable[object]:
@@ -180,7 +225,7 @@ def open_source(source: object, options: ReadOptions | None, name: str, wanted: 
 
         return RowFile(Path(source), options or ReadOptions())
     if any(base.__module__.partition(".")[0] in LIBRARIES for base in type(source).__mro__):
-        from munjang.data.frames import open_frame
+        from munjang.data.tables import open_frame
 
         return open_frame(source, name)
     if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
@@ -191,26 +236,48 @@ def open_source(source: object, options: ReadOptions | None, name: str, wanted: 
     return source
 
 
-class Texts:
+class _Items:
+    """A source of rows, or an iterable whose first item decides what it holds."""
+
+    def __init__(self, source: Iterable[object] | RowSource, name: str) -> None:
+        self.source = source
+        self.name = source.name if isinstance(source, RowSource) else name
+
+    @property
+    def total(self) -> int | None:
+        """Number of items, where it is known without reading them."""
+        if isinstance(self.source, RowSource):
+            return self.source.total
+        return len(self.source) if isinstance(self.source, Sized) else None
+
+    @property
+    def reiterable(self) -> bool:
+        """Whether the source can be read more than once; False for pipes and generators."""
+        if isinstance(self.source, RowSource):
+            return self.source.reiterable
+        return not isinstance(self.source, Iterator)
+
+    def _open(self) -> RowSource | Iterator[object]:
+        if isinstance(self.source, RowSource):
+            return self.source
+        items = iter(self.source)
+        head = list(islice(items, 1))
+        items = chain(head, items)
+        return open_rows(items, name=self.name) if head and isinstance(head[0], Mapping) else items
+
+
+class Texts(_Items):
     """The texts of a source, read in order on each iteration."""
 
     def __init__(
         self, source: Iterable[object] | RowSource, column: str | int | None, keep: Sequence[str] | None, name: str,
         *, check: bool = False,
     ) -> None:  # fmt: skip
-        self.source = source
-        self.name = source.name if isinstance(source, RowSource) else name
+        super().__init__(source, name)
         self._column = column
         self._keep = keep
         self._check = check
         self.column: str | None = None  # known after the first text
-
-    @property
-    def total(self) -> int | None:
-        """Number of texts, where it is known without reading them."""
-        if isinstance(self.source, RowSource):
-            return self.source.total
-        return len(self.source) if isinstance(self.source, Sized) else None
 
     @property
     def values(self) -> Sequence[str] | None:
@@ -218,13 +285,6 @@ class Texts:
         source = self.source
         is_plain = isinstance(source, list | tuple) and set(map(type, source)) <= {str}
         return source if is_plain else None  # type: ignore[return-value]  # checked in one pass above
-
-    @property
-    def reiterable(self) -> bool:
-        """Whether the texts can be read more than once; False for pipes and generators."""
-        if isinstance(self.source, RowSource):
-            return self.source.reiterable
-        return not isinstance(self.source, Iterator)
 
     def __iter__(self) -> Iterator[str]:
         for item in self.items():
@@ -237,14 +297,13 @@ class Texts:
 
     def survey(self) -> Survey:
         """Read everything once, so that an error shows before any work is done."""
-        count = sum(1 for _ in self._items())
-        return Survey(count, self.column)
+        return Survey(sum(1 for _ in self._items()), self.column)
 
     def items(self) -> Iterator[str | TextRow]:
         """Yield a text, or a `TextRow` where the source has columns."""
-        return self._counted() if self._check else self._items()
-
-    def _counted(self) -> Iterator[str | TextRow]:
+        if not self._check:
+            yield from self._items()
+            return
         unusual_texts = UnusualTexts()
         for number, item in enumerate(self._items(), start=1):
             unusual_texts.add(item if isinstance(item, str) else item.text, f"text {number:,}")
@@ -253,51 +312,46 @@ class Texts:
             warnings.warn(f"{self.name}: {unusual_texts}", DataWarning, stacklevel=2)
 
     def _items(self) -> Iterator[str | TextRow]:
-        source = self.source
-        if not isinstance(source, RowSource):
-            items = iter(source)
-            head = list(islice(items, 1))
-            if not head or not isinstance(head[0], Mapping):
-                yield from _checked_texts(chain(head, items), self.name)
-                return
-            source = open_rows(chain(head, items), name=self.name)
-        yield from self._rows_of(source)
+        opened = self._open()
+        if isinstance(opened, RowSource):
+            with opened.errors():
+                yield from self._rows_of(opened)
+        else:
+            yield from _checked_texts(opened, self.name)
 
     def _rows_of(self, source: RowSource) -> Iterator[TextRow]:
         table = source.open()
         if not table.names:
             return
         if not table.has_names and (self._column is not None or self._keep):
-            raise source.error(f"{source.name}: a txt file has no columns, so none can be chosen or kept")
+            raise DataError(f"{source.name}: a txt file has no columns, so none can be chosen or kept")
         label = source.name or "rows"
         in_memory = source.error is InputError
         strings = (table.strings or ()) if in_memory else None
-        try:
-            position = choose_column(table.names, self._column, label, strings=strings)
-            others = [name for name in table.keys if name != table.keys[position]]
-            kept = others if self._keep is None else [
-                table.keys[named_column(table.names, name, label)] for name in self._keep
-            ]  # fmt: skip
-        except DataError as error:
-            raise source.error(str(error)) from None
+        position = choose_column(table.names, self._column, label, strings=strings)
         key = table.keys[position]
         self.column = table.names[position] if table.has_names else None
+        if self._keep is None:
+            kept = [name for name in table.keys if name != key]
+        else:
+            kept = [table.keys[named_column(table.names, name, label)] for name in self._keep]
         for row in source.checked(table, table.read([key, *kept])):
+            values = row.values
             for name in (key, *kept):
-                if name not in row.values:
-                    has = ", ".join(map(repr, list(row.values)[:20])) or "nothing"
-                    raise source.error(f"{source.where(row)}: there is no {name!r}; it has {has}")
-            if self._keep is None and len(row.values) > len(kept) + 1:
-                extra = ", ".join(repr(name) for name in row.values if name not in (key, *kept))
-                raise source.error(f"{source.where(row)}: got {extra} too, which the first row does not have")
-            text = row.values[key]
+                if name not in values:
+                    has = ", ".join(map(repr, list(values)[:20])) or "nothing"
+                    raise DataError(f"{source.where(row)}: there is no {name!r}; it has {has}")
+            if self._keep is None and len(values) > len(kept) + 1:
+                extra = ", ".join(repr(name) for name in values if name not in (key, *kept))
+                raise DataError(f"{source.where(row)}: got {extra} too, which the first row does not have")
+            text = values[key]
             if not isinstance(text, str):
-                raise source.error(
+                raise DataError(
                     f"{source.where(row)}: expected a text in {key!r}, got {kind_of(text)}. {_MISSING_TEXTS}"
                 )
-            if not in_memory:
+            if not in_memory and not text.isascii():
                 check_characters(text, source.where(row))
-            yield TextRow(text, {name: row.values[name] for name in kept})
+            yield TextRow(text, {name: values[name] for name in kept})
 
 
 def open_texts(
@@ -346,43 +400,30 @@ def read_texts(
     return list(open_texts(source, column=column, options=options, name=name))
 
 
-class Pairs:
+class Pairs(_Items):
     """The pairs of texts of a source, read in order on each iteration."""
 
     def __init__(self, source: Iterable[object] | RowSource, columns: Mapping[str, str | int] | None) -> None:
-        self.source = source
+        super().__init__(source, "pairs")
         self._columns = columns
         self.notes: tuple[str, ...] = ()  # which columns were guessed; known after the first pair
 
-    @property
-    def total(self) -> int | None:
-        """Number of pairs, where it is known without reading them."""
-        if isinstance(self.source, RowSource):
-            return self.source.total
-        return len(self.source) if isinstance(self.source, Sized) else None
-
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        source = self.source
+        source = self._open()
         if not isinstance(source, RowSource):
-            items = iter(source)
-            head = list(islice(items, 1))
-            if not head or not isinstance(head[0], Mapping):
-                yield from (_checked_pair(pair, position) for position, pair in enumerate(chain(head, items)))
-                return
-            source = open_rows(chain(head, items), name="pairs")
+            yield from (_checked_pair(pair, position) for position, pair in enumerate(source))
+            return
         table = source.open()
         if not table.names:
             raise source.error(f"{source.name}: there is not a single row")
-        try:
-            first_key, second_key = self._choose(table, source)
-        except DataError as error:
-            raise source.error(str(error)) from None
-        for row in source.checked(table, table.read([first_key, second_key])):
-            texts = [row.values.get(key) for key in (first_key, second_key)]
-            for key, text in zip((first_key, second_key), texts, strict=True):
-                if not isinstance(text, str):
-                    raise source.error(f"{source.where(row)}: {key!r} must be a text, got {type(text).__name__}")
-            yield texts[0], texts[1]  # type: ignore[misc]  # both are strings, see above
+        with source.errors():
+            keys = self._choose(table, source)
+        for row in source.checked(table, table.read(keys)):
+            first, second = texts = [row.values.get(key) for key in keys]
+            if not (isinstance(first, str) and isinstance(second, str)):
+                key, text = next(item for item in zip(keys, texts, strict=True) if not isinstance(item[1], str))
+                raise source.error(f"{source.where(row)}: {key!r} must be a text, got {type(text).__name__}")
+            yield first, second
 
     def _choose(self, table: Table, source: RowSource) -> tuple[str, str]:
         """The keys of the two texts: as named, or by the usual names of each kind of pairs in turn."""
@@ -488,32 +529,6 @@ def unique_keys(names: Sequence[str]) -> tuple[str, ...]:
     if len(set(names)) == len(names):
         return tuple(names)
     return tuple(name if names.index(name) == place else f"{name} ({place})" for place, name in enumerate(names))
-
-
-def _table_of_dicts(rows: Iterable[object], name: str) -> Table:
-    """Dicts, the first of which names the columns; a text is a dict with `text`."""
-    items = iter(rows)
-    head = list(islice(items, 1))
-    if not head:
-        return Table((), lambda columns: iter(()))
-
-    def mapping(row: object, number: int) -> Mapping[str, object]:
-        if isinstance(row, str):
-            return {"text": row}
-        if not isinstance(row, Mapping):
-            raise InputError(
-                f"{name + ', ' if name else ''}row {number}: expected a dict of column -> value, got "
-                f"{type(row).__name__}: {short(row)}"
-            )
-        return row
-
-    def read(columns: Sequence[str] | None) -> Iterator[Row]:
-        for number, row in enumerate(chain(head, items)):
-            yield Row(f"row {number}", mapping(row, number))
-
-    values = mapping(head[0], 0)
-    strings = tuple(str(key) for key, value in values.items() if isinstance(value, str) or value is None)
-    return Table(tuple(map(str, values)), read, strings)
 
 
 def _checked_texts(items: Iterable[object], name: str) -> Iterator[str]:
