@@ -33,7 +33,7 @@ from sources import (
 )
 
 from munjang.data import Examples, load_dataset, nli_triplets, read_texts
-from munjang.data.formats import parallel_by_source
+from munjang.data.datasets import parallel_by_source
 from munjang.data.normalise import normalise
 
 FORBIDDEN_SOURCES = ("xnli-dev", "wikiqa")

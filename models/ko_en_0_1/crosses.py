@@ -20,7 +20,7 @@ from models.ko_en_0_1.silver import agreement, both_ways, read_silver
 from models.ko_en_0_1.stage_training import Workshop, load_array, save_arrays
 from models.ko_en_0_1.teaching import Teaching
 from munjang.data import Examples
-from munjang.data.labels import NLI_LABELS
+from munjang.data.reading import NLI_LABELS
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.recipes.stages import Done, Made
 from munjang.training import Task, objectives

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from munjang.data.retrieval import Retrieval
+from munjang.data.examples import Retrieval
 from munjang.errors import InputError
 from munjang.evaluation import RerankingEvaluator, lexical_lists
 

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer import evaluation as theirs
 
 from evaluation.sample import TOPICS, CrossStub, Stub, topics
 from munjang.data import Examples
-from munjang.data.retrieval import Retrieval
+from munjang.data.examples import Retrieval
 from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.evaluation import RerankingEvaluator, RetrievalEvaluator

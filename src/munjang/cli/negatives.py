@@ -82,8 +82,7 @@ def _read(args: argparse.Namespace) -> tuple[Examples, list[tuple[str, str]]]:
     """The positives, and the pairs that a label says are none, of a file with or without labels or scores."""
     from munjang.data import labelled_to_pairs, nli_pairs
     from munjang.data.columns import choose_columns
-    from munjang.data.labels import label_key
-    from munjang.data.reading import make_examples
+    from munjang.data.reading import label_key, make_examples
 
     columns = {role: getattr(args, role) for role in ("anchor", "positive") if getattr(args, role) is not None}
     if args.no_header and not columns:

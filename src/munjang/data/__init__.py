@@ -20,12 +20,10 @@ if TYPE_CHECKING:
         scored_to_labelled,
         scored_to_pairs,
     )
-    from munjang.data.datasets import DATASETS, RETRIEVAL_DATASETS, Known, KnownRetrieval, load_dataset, load_retrieval
-    from munjang.data.examples import Examples, join
-    from munjang.data.labels import NLI_LABELS
+    from munjang.data.datasets import DATASETS, RETRIEVAL_DATASETS, Known, load_dataset, load_retrieval
+    from munjang.data.examples import Examples, Retrieval, join
     from munjang.data.overlaps import Leakage, leakage, without
-    from munjang.data.reading import Reading, Refused, read_examples
-    from munjang.data.retrieval import Retrieval
+    from munjang.data.reading import NLI_LABELS, Reading, Refused, read_examples
     from munjang.data.rows import ReadOptions, Row, RowSource, open_pairs, open_rows, open_texts, read_texts
 
 __all__ = [
@@ -35,7 +33,6 @@ __all__ = [
     "Examples",
     "Kind",
     "Known",
-    "KnownRetrieval",
     "Leakage",
     "ReadOptions",
     "Reading",
@@ -64,12 +61,10 @@ __all__ = [
 _NAMES = {
     "columns": "Kind",
     "convert": "labelled_to_pairs labelled_to_scored nli_pairs nli_triplets scored_to_labelled scored_to_pairs",
-    "datasets": "DATASETS RETRIEVAL_DATASETS Known KnownRetrieval load_dataset load_retrieval",
-    "examples": "Examples join",
-    "labels": "NLI_LABELS",
+    "datasets": "DATASETS RETRIEVAL_DATASETS Known load_dataset load_retrieval",
+    "examples": "Examples Retrieval join",
     "overlaps": "Leakage leakage without",
-    "reading": "Reading Refused read_examples",
-    "retrieval": "Retrieval",
+    "reading": "NLI_LABELS Reading Refused read_examples",
     "rows": "ReadOptions Row RowSource open_pairs open_rows open_texts read_texts",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

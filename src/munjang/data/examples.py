@@ -1,4 +1,4 @@
-"""`Examples`: columns of texts with targets, for training and evaluation.
+"""`Examples`: columns of texts with targets, for training and evaluation; `Retrieval`: queries and what answers them.
 
 Lengths, ranges, label ids and groups are checked when an `Examples` is made, so that training can rely on them.
 
@@ -22,19 +22,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 
 from munjang.data.columns import Kind, check_columns, check_kind
 from munjang.data.normalise import same_key
-from munjang.data.reading import Array, Reading, make_examples
+from munjang.data.reading import Array, LabelMap, Reading, make_examples
 from munjang.data.rows import Source, open_rows, read_texts
 from munjang.errors import InputError
-
-if TYPE_CHECKING:
-    from munjang.data.labels import LabelMap
 
 _BLOCK = 1 << 22  # values checked at a time
 
@@ -273,6 +270,57 @@ class Examples:
         if places.min() < 0 or places.max() >= len(self):
             raise self._error(f"rows must be 0..{len(self) - 1}, got {places.min()}..{places.max()}")
         return places.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """A corpus to search, queries, and the documents that are relevant to each of them."""
+
+    name: str
+    queries: dict[str, str]  # id -> text
+    corpus: dict[str, str]  # id -> text
+    relevant: dict[str, dict[str, int]]  # query id -> document id -> grade; 0 is not relevant
+    reading: Reading = field(default_factory=Reading)
+
+    def __post_init__(self) -> None:
+        for what, texts in (("queries", self.queries), ("corpus", self.corpus)):
+            wrong = next((key for key, text in texts.items() if not isinstance(text, str)), None)
+            if wrong is not None:
+                raise InputError(
+                    f"{self.name}: {what}[{wrong!r}] must be a string, got {type(texts[wrong]).__name__}. An empty "
+                    "text is '', a missing one must be left out or replaced"
+                )
+        queries = [query for query in self.relevant if query not in self.queries]
+        documents = {
+            document for grades in self.relevant.values() for document in grades if document not in self.corpus
+        }
+        for what, ids in (("queries", queries), ("documents", sorted(documents))):
+            if ids:
+                raise InputError(
+                    f"{self.name}: {len(ids):,} {what} of `relevant` are not there, such as {', '.join(islice(ids, 3))}"
+                )
+
+    def __len__(self) -> int:
+        """Number of queries with a relevant document."""
+        return sum(any(grade > 0 for grade in grades.values()) for grades in self.relevant.values())
+
+    def as_ranked(self) -> Examples:
+        """Return the judged pairs of query and document, for reranking and for the leakage check."""
+        pairs = [
+            (query, document, grade) for query, grades in self.relevant.items() for document, grade in grades.items()
+        ]
+        numbers = {query: place for place, query in enumerate(self.relevant)}
+        return Examples(
+            self.name,
+            "ranked",
+            {
+                "query": [self.queries[query] for query, _, _ in pairs],
+                "document": [self.corpus[document] for _, document, _ in pairs],
+            },
+            np.asarray([grade for _, _, grade in pairs], dtype=np.float32),
+            groups=np.asarray([numbers[query] for query, _, _ in pairs], dtype=np.int64),
+            reading=self.reading,
+        )
 
 
 def join(parts: Sequence[Examples], *, name: str) -> Examples:

@@ -20,7 +20,7 @@ from munjang.evaluation.metrics.arrays import Array
 from munjang.vectors import top_k
 
 if TYPE_CHECKING:
-    from munjang.data.retrieval import Retrieval
+    from munjang.data.examples import Retrieval
 
 _BUCKETS = 8192  # runs of characters are hashed into so many columns
 

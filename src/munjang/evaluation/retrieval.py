@@ -27,8 +27,7 @@ from munjang.types import Similarity
 from munjang.vectors import pairwise_similarity, top_k
 
 if TYPE_CHECKING:
-    from munjang.data.examples import Examples
-    from munjang.data.retrieval import Retrieval
+    from munjang.data.examples import Examples, Retrieval
 
 
 @dataclass(frozen=True)

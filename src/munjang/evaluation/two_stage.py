@@ -28,7 +28,7 @@ from munjang.types import EncodeReport, Similarity
 from munjang.vectors import top_k
 
 if TYPE_CHECKING:
-    from munjang.data.retrieval import Retrieval
+    from munjang.data.examples import Retrieval
     from munjang.encoders import BiEncoder, CrossEncoder
 
 _AT = (1, 10)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from munjang.data.labels import not_labels
+from munjang.data.reading import not_labels
 from munjang.errors import InputError
 
 Array = np.ndarray[Any, Any]

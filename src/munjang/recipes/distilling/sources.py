@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from munjang.data import DATASETS, Examples, Reading, ReadOptions, load_dataset, read_examples, read_texts
 from munjang.data.columns import choose_columns
-from munjang.data.formats import parallel_by_source
+from munjang.data.datasets import parallel_by_source
 from munjang.data.readers import RowFile
 from munjang.errors import DataError, InputError
 from munjang.recipes.distilling.options import DistillOptions, GivenSource, Source
