@@ -110,24 +110,20 @@ class DocumentFiles:
             if survey.unusual:
                 warnings.warn(f"{survey.name}: {survey.unusual}", DataWarning, stacklevel=2)
 
-    def _documents(self, source: RowFile) -> tuple[tuple[str, str | None] | None, Iterator[tuple[str, Document]]]:
+    def _documents(self, source: RowFile) -> tuple[tuple[str, str | None], Iterator[tuple[str, Document]]]:
         """The columns of text and id, and the place and document of every row; a blank line of txt has no document."""
-        if source.kind == "txt" and self.column is not None:
-            raise DataError(f"{source.name}: a txt file has no columns, so none can be chosen")
         table = source.open()
-        if not table.names:
-            return None, iter(())
-        columns = _columns(table, self.column, self.id_column, source.name)
+        if not table.has_names and self.column is not None:
+            raise DataError(f"{source.name}: a txt file has no columns, so none can be chosen")
+        columns = _columns(table, self.column, self.id_column, source.name) if table.names else ("", None)
 
         def documents() -> Iterator[tuple[str, Document]]:
             for row in source.checked(table, table.read(None)):
                 place = source.where(row)
-                if source.kind == "txt":
-                    yield place, {"text": row.values["text"]} if str(row.values["text"]).strip() else {}
-                else:
-                    yield place, as_document(row.values, columns, self.metadata, place)
+                is_blank = not table.has_names and not str(row.values["text"]).strip()
+                yield place, {} if is_blank else as_document(row.values, columns, self.metadata, place)
 
-        return (None if source.kind == "txt" else columns), documents()
+        return columns, documents()
 
     def _survey(self, source: RowFile, seen: set[str]) -> DocumentSurvey:
         count = blank = 0
@@ -153,7 +149,7 @@ class DocumentFiles:
             if source.options.limits is not None:
                 source.options.limits.check("file_columns", len(numeric), source.name)
         numbers = frozenset(name for name, is_number in numeric.items() if is_number) - set(self.as_text)
-        column, id_column = columns or (None, None)
+        column, id_column = columns if source.kind != "txt" and columns[0] else (None, None)
         return DocumentSurvey(
             source.name, count, blank, column, id_column, tuple(numeric), numbers, unusual=unusual_texts
         )
@@ -179,40 +175,39 @@ class WholeFiles:
     @property
     def skipped(self) -> SkippedFiles:
         """The files in the folders that are not read."""
-        reasons: dict[Path, str] = {}
-        for folder in map(Path, self.paths):
-            if folder.is_dir():
-                reasons |= _search(folder)[1]
-        return SkippedFiles(reasons)
+        return self._files()[1]
 
     def survey(self) -> list[DocumentSurvey]:
-        """Read everything once, so that errors show before any work is done."""
-        files = self._files()
+        """Read everything once, so that an error shows before any work is done."""
+        files, skipped = self._files()
         for path in files.values():
             self._read(path)
-        return [DocumentSurvey(", ".join(map(str, self.paths)), len(files), skipped=self.skipped)]
+        return [DocumentSurvey(", ".join(map(str, self.paths)), len(files), skipped=skipped)]
 
     def __iter__(self) -> Iterator[Document]:
-        skipped, unusual_texts = self.skipped, UnusualTexts()
-        for key, path in self._files().items():
+        files, skipped = self._files()
+        unusual_texts = UnusualTexts()
+        for key, path in files.items():
             text = self._read(path)
             unusual_texts.add(text, str(path))
             yield {"id": key, "text": text}
-        for report in (skipped, unusual_texts):
-            if report and str(report) not in self._warned:
+        for report in filter(None, (skipped, unusual_texts)):
+            if str(report) not in self._warned:
                 self._warned.append(str(report))
                 warnings.warn(str(report), DataWarning, stacklevel=2)
 
     def _read(self, path: Path) -> str:
         return "".join(RowFile(path, ReadOptions("txt", self.encoding, limits=self.limits)).content())
 
-    def _files(self) -> dict[str, Path]:
-        """Id and path of every file, in order."""
+    def _files(self) -> tuple[dict[str, Path], SkippedFiles]:
+        """Id and path of every file, in order; and the files that are not read."""
         files: dict[str, Path] = {}
+        every_skipped: dict[Path, str] = {}
         for given in map(Path, self.paths):
             if str(given) == "-":
                 raise InputError("stdin (-) has no name to be the id of a whole document: name a file")
             paths, skipped = _search(given) if given.is_dir() else ([given], {})
+            every_skipped |= skipped
             if not paths:
                 more = f"; {SkippedFiles(skipped)}" if skipped else ""
                 raise DataError(
@@ -223,7 +218,7 @@ class WholeFiles:
                 if key in files:
                     raise DataError(f"{path} and {files[key]} would both have the id {key!r}; index them separately")
                 files[key] = path
-        return files
+        return files, SkippedFiles(every_skipped)
 
 
 def open_documents(source: object) -> Iterable[Any]:
@@ -240,31 +235,27 @@ def open_documents(source: object) -> Iterable[Any]:
     opened = open_source(source, None, "documents", wanted)
     if not isinstance(opened, RowSource):
         return opened
-    return _table_documents(opened) if opened.total is None else _CountedDocuments(opened, opened.total)
+    return (_TableDocuments if opened.total is None else _CountedDocuments)(opened)
 
 
-@dataclass(frozen=True)
-class _CountedDocuments:
-    """The rows of a table as documents."""
+class _TableDocuments:
+    """The rows of a table as documents; their number is known where the table's is."""
 
-    rows: RowSource
-    total: int
-
-    def __len__(self) -> int:
-        return self.total
+    def __init__(self, rows: RowSource) -> None:
+        self._rows = rows
 
     def __iter__(self) -> Iterator[Document]:
-        return _table_documents(self.rows)
+        rows = self._rows
+        table = rows.open()
+        with rows.errors():
+            columns = _columns(table, None, None, rows.name)
+            for row in rows.checked(table, table.read(None)):
+                yield as_document(row.values, columns, None, rows.where(row))
 
 
-def _table_documents(rows: RowSource) -> Iterator[Document]:
-    table = rows.open()
-    try:
-        columns = _columns(table, None, None, rows.name)
-        for row in rows.checked(table, table.read(None)):
-            yield as_document(row.values, columns, None, rows.where(row))
-    except DataError as error:
-        raise rows.error(str(error)) from None
+class _CountedDocuments(_TableDocuments):
+    def __len__(self) -> int:
+        return self._rows.total or 0
 
 
 def _columns(
@@ -336,10 +327,9 @@ def _metadata_value(value: object, name: str, where: str) -> object:
         return None
     if isinstance(value, str):
         check_characters(value, where)
-        return value
     if isinstance(value, float) and math.isinf(value):
         raise DataError(f"{where}: {name!r} holds {value}, which is not a finite number")
-    if isinstance(value, bool | int | float):
+    if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
         return value.isoformat()
@@ -357,12 +347,9 @@ def _metadata_value(value: object, name: str, where: str) -> object:
 
 def _number(cell: object) -> object:
     """The number that a cell of a csv is written as, or the cell."""
-    if isinstance(cell, str):
-        if _WHOLE.fullmatch(cell):
-            return int(cell)
-        if _DECIMAL.fullmatch(cell):
-            return float(cell)
-    return cell
+    if not isinstance(cell, str):
+        return cell
+    return int(cell) if _WHOLE.fullmatch(cell) else float(cell) if _DECIMAL.fullmatch(cell) else cell
 
 
 def _search(folder: Path) -> tuple[list[Path], dict[Path, str]]:
@@ -371,17 +358,18 @@ def _search(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     skipped: dict[Path, str] = {}
     for path in sorted(folder.rglob("*")):
         suffix = path.suffix.lower()
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.is_file() and suffix in WHOLE_SUFFIXES:
             paths.append(path)
-        elif hidden:
+        elif any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
+        elif path.is_file():
+            skipped[path] = (
+                "compressed"
+                if suffix in COMPRESSED_SUFFIXES
+                else "a file of rows, index it without --whole-files"
+                if suffix in FORMAT_SUFFIXES
+                else "not plain text, convert it to .txt or .md"
+            )
         elif path.is_symlink() and not path.exists():
             skipped[path] = "a link to a file that does not exist"
-        elif path.is_file() and suffix in COMPRESSED_SUFFIXES:
-            skipped[path] = "compressed"
-        elif path.is_file() and suffix in FORMAT_SUFFIXES:
-            skipped[path] = "a file of rows, index it without --whole-files"
-        elif path.is_file():
-            skipped[path] = "not plain text, convert it to .txt or .md"
     return paths, skipped

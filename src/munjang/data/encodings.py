@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import AnyStr, BinaryIO
+from typing import AnyStr
 
 from munjang.errors import DataError, InputError, MunjangWarning
 
@@ -33,7 +33,6 @@ _HIGH = re.compile(rb"[\x80-\xff]")
 _UTF8_SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _CP949_CHARACTER = re.compile(rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]")
 _COMMON_HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")
-_CSV_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 class _BrokenByte(DataError):
@@ -56,32 +55,31 @@ def check_encoding(encoding: str) -> None:
         ) from None
 
 
-def detect_encoding(open_file: Callable[[], BinaryIO], name: str, *, byte: int = 0, line: int = 1) -> str:
-    """Return the encoding of a file that can be opened twice; cp949 comes with a `MunjangWarning`.
+def detect_encoding(read: Callable[[], Iterable[bytes]], name: str, *, byte: int = 0, line: int = 1) -> str:
+    """Return the encoding of bytes that can be read twice; cp949 comes with a `MunjangWarning`.
 
     Args:
+        read: returns the bytes from their beginning, in blocks.
         byte, line: where the first byte of the file is in the whole source, for messages.
     """
-    with open_file() as file:
-        head = file.read(BLOCK)
-        marked = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
-        if marked:
-            return marked
-        _refuse_unmarked_utf16(head, name)
-        try:
-            for _ in decode(chain([head], iter(lambda: file.read(BLOCK), b"")), "utf-8", name, byte=byte, line=line):
-                pass
-        except _BrokenByte as error:
-            failed_line, offset, value = error.place
-        else:
-            return "utf-8"
-    with open_file() as file:
-        if not _is_korean_cp949(file):
-            raise DataError(
-                f"{name}, line {failed_line}: byte {value:#04x} at offset {offset:,} is not valid UTF-8, and the file "
-                "as a whole does not read as Korean cp949 either. Repair that line, or pass the encoding "
-                "(--encoding NAME) if you know it"
-            )
+    blocks = iter(read())
+    head = next(blocks, b"")
+    marked = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+    if marked:
+        return marked
+    _refuse_unmarked_utf16(head, name)
+    try:
+        for _ in decode(chain([head], blocks), "utf-8", name, byte=byte, line=line):
+            pass
+        return "utf-8"
+    except _BrokenByte as error:
+        failed_line, offset, value = error.place
+    if not _is_korean_cp949(read()):
+        raise DataError(
+            f"{name}, line {failed_line}: byte {value:#04x} at offset {offset:,} is not valid UTF-8, and the file "
+            "as a whole does not read as Korean cp949 either. Repair that line, or pass the encoding "
+            "(--encoding NAME) if you know it"
+        )
     warnings.warn(
         f"{name} is not UTF-8 (line {failed_line}); read as cp949 (Korean Windows, EUC-KR). Pass the encoding "
         "(--encoding NAME) if that is wrong",
@@ -123,7 +121,7 @@ def decode_pipe(blocks: Iterable[bytes], name: str) -> Iterator[str]:
         if byte == 0:
             _refuse_unmarked_utf16(piece, name)
         if not piece.isascii():
-            encoding = detect_encoding(partial(io.BytesIO, piece), name, byte=byte, line=line)
+            encoding = detect_encoding(partial(iter, [piece]), name, byte=byte, line=line)
             yield from decode(chain([piece], pieces), encoding, name, byte=byte, line=line)
             return
         yield piece.decode("ascii")
@@ -142,15 +140,8 @@ def text_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def csv_lines(texts: Iterable[str]) -> Iterator[str]:
-    """Cut after line feeds and lone carriage returns and keep them, as csv.reader expects."""
-    for piece in whole_lines(texts):
-        if "\r" in piece:
-            yield from (match.group() for match in _CSV_LINE.finditer(piece))
-        else:
-            *lines, last = piece.split("\n")
-            yield from (line + "\n" for line in lines)
-            if last:
-                yield last
+    """Cut after line feeds and carriage returns and keep them, as csv.reader expects."""
+    return chain.from_iterable(io.StringIO(piece, newline="") for piece in whole_lines(texts))
 
 
 def whole_lines(blocks: Iterable[AnyStr]) -> Iterator[AnyStr]:
@@ -183,7 +174,7 @@ def _refuse_unmarked_utf16(head: bytes, name: str) -> None:
     )
 
 
-def _is_korean_cp949(file: BinaryIO) -> bool:
+def _is_korean_cp949(blocks: Iterable[bytes]) -> bool:
     """Whether bytes that are not UTF-8 are Korean cp949. Four conditions on the whole input, all needed:
 
     - every byte decodes as cp949;
@@ -193,7 +184,7 @@ def _is_korean_cp949(file: BinaryIO) -> bool:
     - most double-byte characters are the 2,350 common Hangul syllables (B0A1 to C8FE), unlike misread UTF-8 or Latin-1.
     """
     valid = invalid = high = sequences = characters = hangul = 0
-    for piece in whole_lines(iter(lambda: file.read(BLOCK), b"")):
+    for piece in whole_lines(blocks):
         try:
             piece.decode("cp949")
         except UnicodeDecodeError:

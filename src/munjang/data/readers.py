@@ -17,13 +17,13 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from munjang.data.encodings import BLOCK, csv_lines, decode, decode_pipe, detect_encoding, text_lines
-from munjang.data.rows import EMPTY, Format, ReadLimits, ReadOptions, Row, RowSource, Table, table_of, unique_keys
+from munjang.data.rows import EMPTY, Format, ReadOptions, Row, RowSource, Table, table_of, unique_keys
 from munjang.errors import DataError
 
 FORMAT_SUFFIXES: dict[str, Format] = {
@@ -75,27 +75,26 @@ class RowFile(RowSource):
     def content(self) -> Iterator[str]:
         """Yield the decoded content of a text format in pieces."""
         encoding = self.options.encoding
-        if self.is_stdin:
-            yield from self._decode(sys.stdin.buffer, encoding)
-            return
-        with _reading(self.name):
-            if encoding is None and self.reiterable:
-                encoding = detect_encoding(self._open_file, self.name)
-            file = self._open_file()
-        with file:
-            yield from self._decode(file, encoding)
-
-    def _decode(self, file: BinaryIO, encoding: str | None) -> Iterator[str]:
-        blocks = _blocks(file, self.name)
+        if encoding is None and self.reiterable:
+            encoding = detect_encoding(self._blocks, self.name)
         if encoding is None:
-            return decode_pipe(blocks, self.name)
+            return decode_pipe(self._blocks(), self.name)
         is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-        return decode(blocks, "utf-8-sig" if is_utf8 else encoding, self.name)
+        return decode(self._blocks(), "utf-8-sig" if is_utf8 else encoding, self.name)
 
-    def _open_file(self) -> BinaryIO:
-        file = open_binary(self.path)
-        limits = self.options.limits
-        return file if limits is None else cast(BinaryIO, _LimitedFile(file, limits, self.name))
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield blocks of at most BLOCK bytes; those of a pipe as soon as they arrive."""
+        limits, count = self.options.limits, 0
+        try:
+            with contextlib.nullcontext(sys.stdin.buffer) if self.is_stdin else open_binary(self.path) as file:
+                read = file.read if self.reiterable else getattr(file, "read1", file.read)
+                while block := read(BLOCK):
+                    count += len(block)
+                    if limits is not None:
+                        limits.check("unpacked_bytes", count, self.name)
+                    yield block
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+            raise DataError(f"{self.name}: cannot be read to the end: {error}") from error
 
     def _table(self) -> Table:
         table = self._unlimited_table()
@@ -110,7 +109,7 @@ class RowFile(RowSource):
                 limits.check("file_columns", len(row.values), self.name)
                 yield row
 
-        return Table(table.names, read)
+        return replace(table, read=read)
 
     def _unlimited_table(self) -> Table:
         kind = self.kind
@@ -263,43 +262,3 @@ def _records(texts: Iterable[str], delimiter: str, *, quoting: bool, name: str) 
                 "pass --quoting off"
             ) from None
         yield start, fields
-
-
-class _LimitedFile:
-    """A file that can be read up to its limit of unpacked bytes."""
-
-    def __init__(self, file: BinaryIO, limits: ReadLimits, name: str) -> None:
-        self._file = file
-        self._check = partial(limits.check, "unpacked_bytes", name=name)
-        self._count = 0
-
-    def read(self, size: int = -1) -> bytes:
-        block = self._file.read(size)
-        self._count += len(block)
-        self._check(self._count)
-        return block
-
-    def __enter__(self) -> _LimitedFile:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-
-def _blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield blocks of at most BLOCK bytes as soon as they arrive: a slow pipe is not waited for."""
-    read = getattr(file, "read1", file.read)
-    while True:
-        with _reading(name):
-            block = read(BLOCK)
-        if not block:
-            return
-        yield block
-
-
-@contextlib.contextmanager
-def _reading(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise DataError(f"{name}: cannot be read to the end: {error}") from error

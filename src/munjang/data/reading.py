@@ -28,7 +28,7 @@ from munjang.data.columns import (
     choose_columns,
     has_numbered_columns,
 )  # fmt: skip
-from munjang.data.rows import Format, ReadOptions, RowSource, is_missing, open_rows
+from munjang.data.rows import Format, ReadOptions, RowSource, check_characters, is_missing, open_rows
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -83,10 +83,7 @@ class Reading:
 
     def refusing(self, counts: Mapping[str, int], *notes: str) -> Reading:
         """Return the report after a later step refused rows: reason -> number of rows."""
-        total = dict(Counter(self.refused_counts) + Counter(counts))
-        return replace(
-            self, used=self.used - sum(counts.values()), refused_counts=total, notes=(*self.notes, *notes)
-        )  # fmt: skip
+        return self.plus(Reading(used=-sum(counts.values()), refused_counts=dict(counts), notes=notes))
 
     def taken(self, used: int, count: int) -> Reading:
         """Return the report after some of the rows were selected, which refuses none."""
@@ -121,7 +118,7 @@ class ReadingCounter:
     def __init__(self, source: str) -> None:
         self._source = source
         self._first: list[Refused] = []
-        self._counts = Counter[str]()
+        self._counts: Counter[str] = Counter()
 
     def refuse(self, place: str, reason: str, cells: Sequence[object]) -> None:
         self._counts[reason] += 1
@@ -230,7 +227,10 @@ def make_examples(
             continue
         for (column, _, _), text in zip(text_cells, row_texts, strict=True):
             column.append(text)
-    notes = (*table.notes, *chosen.note, *_unused_note(table.names, kind, chosen.target))
+    unused = [name for name in table.names if name.strip().lower() in (*PAIR_LABELS, *PAIR_SCORES)]
+    notes = (*table.notes, *chosen.note)
+    if kind == "pairs" and chosen.target is None and unused:
+        notes += (f"not used, every row is a positive: {', '.join(unused)}",)
     reading = counter.reading(count, notes)
     if outside and not drop_outside:
         raise InputError(f"{label}: {_outside_message(outside, count, score_range, targets, labels)}")
@@ -288,11 +288,11 @@ def _target_parser(
 
     def numbers(value: object) -> npt.NDArray[np.float32]:
         nonlocal size
-        refuse_missing(plain_value(value), column)
+        _present(value, column)
         try:
             array = np.atleast_1d(np.asarray(value, dtype=np.float32))
         except (TypeError, ValueError):
-            raise RefusedCell(f"{column} is not a list of numbers") from None
+            array = np.zeros(0, np.float32)
         if array.ndim != 1 or array.size == 0:
             raise RefusedCell(f"{column} is not a list of numbers")
         if size is not None and array.size != size:
@@ -308,30 +308,26 @@ def _target_parser(
 
 
 def _text_cell(value: object, column: str) -> str:
-    if isinstance(value, str):
-        if not value or value.isspace():
-            raise RefusedCell(f"{column} is empty")
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise RefusedCell(f"{column} holds half a surrogate pair") from None
-        return value if type(value) is str else str(value)
-    refuse_missing(plain_value(value), column)
-    raise RefusedCell(f"{column} is no text")
+    if not isinstance(value, str):
+        _present(value, column)
+        raise RefusedCell(f"{column} is no text")
+    if not value or value.isspace():
+        raise RefusedCell(f"{column} is empty")
+    try:
+        check_characters(value, column)
+    except DataError:
+        raise RefusedCell(f"{column} holds half a surrogate pair") from None
+    return value if type(value) is str else str(value)
 
 
 def _number_cell(value: object, column: str) -> float:
-    value = plain_value(value)
-    refuse_missing(value, column)
+    value = _present(value, column)
     if isinstance(value, str) and not value.strip():
         raise RefusedCell(f"{column} is empty")
     try:
-        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # TypeError is caught
+        number = float(str(value) if isinstance(value, bool) else value)  # type: ignore[arg-type]  # TypeError is caught
     except (TypeError, ValueError):
         raise RefusedCell(f"{column} is not a number") from None
-    if isinstance(value, bool):
-        raise RefusedCell(f"{column} is not a number")
     if not math.isfinite(number):
         raise RefusedCell(f"{column} is not a finite number")
     return number
@@ -345,10 +341,12 @@ def plain_value(value: object) -> object:
     return item() if callable(item) and getattr(value, "ndim", 0) == 0 else value
 
 
-def refuse_missing(value: object, column: str) -> None:
-    """Raise `RefusedCell` for None, NaN and pandas' own marks."""
+def _present(value: object, column: str) -> object:
+    """Return the plain value of a cell; None, NaN and pandas' own marks are refused."""
+    value = plain_value(value)
     if is_missing(value):
         raise RefusedCell(f"{column} is missing")
+    return value
 
 
 def some_of(names: Sequence[str], most: int = 8) -> str:
@@ -361,25 +359,14 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _unused_note(names: Sequence[str], kind: Kind, target: int | None) -> list[str]:
-    """Say that pairs count as positives although a column labels or scores them."""
-    unused = [name for name in names if name.strip().lower() in (*PAIR_LABELS, *PAIR_SCORES)]
-    return (
-        [f"not used, every row is a positive: {', '.join(unused)}"]
-        if kind == "pairs" and target is None and unused
-        else []
-    )
-
-
 def _outside_message(
     outside: Sequence[tuple[str, float | str]], rows: int, score_range: tuple[float, float] | None,
-    scores: Sequence[float], labels: Any,
+    scores: Sequence[float], labels: Labels | None,
 ) -> str:  # fmt: skip
     drop = "drop these rows with drop_outside=True (--drop-outside)"
-    if score_range is not None:
-        low, high = score_range
-        found = [low + (high - low) * score for score in scores] + [float(value) for _, value in outside]
-        fits = _range_of(found)
+    if labels is None:
+        low, high = score_range or (0.0, 1.0)
+        fits = _range_of([low + (high - low) * score for score in scores] + [float(value) for _, value in outside])
         places = ", ".join(f"{place}: {value}" for place, value in outside[:3]) + ("..." if len(outside) > 3 else "")
         return (
             f"{len(outside):,} of {rows:,} scores are outside the score range {low:g}..{high:g} ({places}). All of "
@@ -442,8 +429,7 @@ def read_label_map(label_map: LabelMap) -> Labels:
 
 def label_cell(value: object, column: str, known: Mapping[str, int] | None = None) -> str:
     """Return the key of a cell's label; a row without a gold label is refused unless its mark is a known label."""
-    plain = plain_value(value)
-    refuse_missing(plain, column)
+    plain = _present(value, column)
     if not isinstance(plain, str | int | float):
         raise RefusedCell(f"{column} is neither a name nor a number")
     key = label_key(plain)
