@@ -82,7 +82,7 @@ def _read(args: argparse.Namespace) -> tuple[Examples, list[tuple[str, str]]]:
     """The positives, and the pairs that a label says are none, of a file with or without labels or scores."""
     from munjang.data import labelled_to_pairs, nli_pairs
     from munjang.data.columns import choose_columns
-    from munjang.data.reading import label_key, make_examples
+    from munjang.data.reading import label_key, read_examples
 
     columns = {role: getattr(args, role) for role in ("anchor", "positive") if getattr(args, role) is not None}
     if args.no_header and not columns:
@@ -94,14 +94,14 @@ def _read(args: argparse.Namespace) -> tuple[Examples, list[tuple[str, str]]]:
     target = None if args.all_positive else _target(args, table.names, list(chosen.texts.values()), name)
     if target is None:
         rows = RowSource(name, lambda: table)
-        return make_examples(rows, kind="pairs", columns=columns or None, name=name), []
+        return read_examples(rows, kind="pairs", columns=columns or None, name=name), []
     if len(chosen.texts) > 2:
         raise InputError(f"{name}: these pairs have negatives already ({', '.join(list(chosen.texts)[2:])})")
     roles = {"a": chosen.texts["anchor"], "b": chosen.texts["positive"], "label": target}
     notes = (*chosen.note, f"positives by column {table.names[target]}")
     rows = RowSource(name, lambda: replace(table, notes=notes))
     # Scores are read as labels too: they are compared on the scale of the file.
-    found = make_examples(rows, kind="labelled", columns=roles, any_labels=True, name=name)
+    found = read_examples(rows, kind="labelled", columns=roles, any_labels=True, name=name)
     where = f"{name}: the column {table.names[target]!r}"
     if args.threshold is not None:
         return _above(found, args.threshold, where), []

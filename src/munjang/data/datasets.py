@@ -22,7 +22,7 @@ from munjang.data.columns import Kind, named_column
 from munjang.data.encodings import text_lines
 from munjang.data.examples import Examples, Retrieval, join
 from munjang.data.readers import COMPRESSED_SUFFIXES, RowFile, json_lines, open_binary, read_lines
-from munjang.data.reading import NLI_LABELS, LabelMap, ReadingCounter, make_examples
+from munjang.data.reading import NLI_LABELS, LabelMap, ReadingCounter, read_examples
 from munjang.data.rows import Format, ReadOptions, Row, RowSource, Table
 from munjang.errors import DataError, InputError
 
@@ -168,9 +168,10 @@ def _table(
             source = _selected(source, "split", [split], keep=True)
         if change is not None:
             source = _changed(source, change, *columns.values())
-        return make_examples(
-            source, kind=kind, columns=columns or None, label_map=label_map, score_range=score_range, name=path.name
-        )
+        return read_examples(
+            source, kind=kind, columns=columns or None, label_map=label_map, score_range=score_range, name=path.name,
+            drop_outside=True,
+        )  # fmt: skip
 
     return read
 
@@ -246,7 +247,7 @@ def _mnli_parts(row: Mapping[str, Any]) -> Mapping[str, object] | str:
 
 
 def _translations(source: RowSource, name: str) -> Examples:
-    return make_examples(source, kind="pairs", columns={"anchor": "en", "positive": "ko"}, name=name)
+    return read_examples(source, kind="pairs", columns={"anchor": "en", "positive": "ko"}, name=name)
 
 
 def parallel(path: Path, *, without: Collection[str] = ()) -> Examples:
@@ -330,7 +331,7 @@ def _senteval(path: Path) -> Examples:
         content = binary.read()
     encoding = next(encoding for encoding in ("utf-8", "cp1252", "latin-1") if _decodes(content, encoding))
     source = _changed(RowFile(path, ReadOptions("txt", encoding)), _senteval_class, "label", "text")
-    examples = make_examples(source, kind="classified", label_map=labels, name=path.name)
+    examples = read_examples(source, kind="classified", label_map=labels, name=path.name, drop_outside=True)
     notes = () if encoding == "utf-8" else (f"read as {encoding}",)
     return replace(examples, reading=examples.reading.refusing({}, *notes))
 
@@ -353,7 +354,7 @@ def _parakqc(path: Path) -> Examples:
         rows.append(Row(f"line {number + 1}", {"label": f"group {number // _PARAKQC_GROUP:04}", "text": fields[2]}))
     if len(rows) % _PARAKQC_GROUP:
         raise DataError(f"{path}: expected groups of {_PARAKQC_GROUP} lines, got {len(rows):,} lines")
-    return make_examples(_rows(path.name, ("label", "text"), iter(rows)), kind="classified", name=path.name)
+    return read_examples(_rows(path.name, ("label", "text"), iter(rows)), kind="classified", name=path.name)
 
 
 _reviews = _table("classified", format="tsv", label_map=_POLARITY, text="document", label="label")

@@ -29,7 +29,7 @@ import numpy as np
 
 from munjang.data.columns import Kind, check_columns, check_kind
 from munjang.data.normalise import same_key
-from munjang.data.reading import Array, LabelMap, Reading, make_examples
+from munjang.data.reading import Array, LabelMap, Reading, read_examples
 from munjang.data.rows import Source, open_rows, read_texts
 from munjang.errors import InputError
 
@@ -97,7 +97,7 @@ class Examples:
             >>> Examples.from_dicts(rows, kind="classified").labels
             ('긍정', '부정')
         """
-        return make_examples(
+        return read_examples(
             open_rows(rows, name=name), kind=kind, columns=columns, label_map=label_map, score_range=score_range,
             any_labels=any_labels, drop_outside=drop_outside, name=name,
         )  # fmt: skip

@@ -101,15 +101,14 @@ class Reading:
 
 
 class RefusedCell(ValueError):
-    """A cell cannot be used; the message is the reason."""
+    """A cell cannot be used; the message is the reason.
 
+    outside: a valid value, but not of the score range or the label map that the caller declared.
+    """
 
-class OutsideCell(RefusedCell):
-    """A valid cell outside of the score range or the label map that the caller declared."""
-
-    def __init__(self, reason: str, value: float | str) -> None:
+    def __init__(self, reason: str, outside: float | str | None = None) -> None:
         super().__init__(reason)
-        self.value = value
+        self.outside = outside
 
 
 class ReadingCounter:
@@ -142,6 +141,7 @@ def read_examples(
     drop_outside: bool = False,
     format: Format | None = None,
     encoding: str | None = None,
+    name: str | None = None,
 ) -> Examples:
     """Read a file of examples: csv, tsv, jsonl, json or Parquet; plain texts also from txt, one on each line.
 
@@ -155,6 +155,8 @@ def read_examples(
         label_map: names in the order of their ids, or a map from what the file has to ids or names; numbers need one.
         any_labels: without a map, take every distinct value as a label, also where they look like scores or texts.
         drop_outside: leave out and count rows outside of `score_range` or `label_map`, which are an error otherwise.
+        format, encoding: of a path; default: from its suffix, detected.
+        name: of the examples; default: that of the file.
 
     Returns:
         Examples, whose `reading` reports refused rows and guessed columns.
@@ -166,27 +168,6 @@ def read_examples(
     Example:
         >>> pairs = read_examples("pairs.csv", kind="scored", score_range=(0, 5))  # doctest: +SKIP
     """
-    if not isinstance(source, RowSource):
-        options = ReadOptions(format, encoding, header=not has_numbered_columns(columns))
-        source = open_rows(source, options=options)
-    return make_examples(
-        source, kind=kind, columns=columns, score_range=score_range, label_map=label_map, any_labels=any_labels,
-        drop_outside=drop_outside, name=source.short_name,
-    )  # fmt: skip
-
-
-def make_examples(
-    source: RowSource,
-    *,
-    kind: Kind,
-    name: str,
-    columns: Mapping[str, str | int] | None = None,
-    label_map: LabelMap | None = None,
-    score_range: tuple[float, float] | None = None,
-    any_labels: bool = False,
-    drop_outside: bool = True,
-) -> Examples:
-    """Make examples of rows in one pass; `read_examples` explains the arguments."""
     from munjang.data.examples import Examples
 
     check_kind(kind)
@@ -196,6 +177,9 @@ def make_examples(
         raise InputError(f"score_range is for examples of kind 'scored', not {kind!r}")
     if label_map is not None and kind not in ("labelled", "classified"):
         raise InputError(f"label_map is for examples of kind 'labelled' or 'classified', not {kind!r}")
+    if not isinstance(source, RowSource):
+        options = ReadOptions(format, encoding, header=not has_numbered_columns(columns))
+        source = open_rows(source, options=options)
     label = source.short_name or "the rows"
     table = source.open()
     if kind != "plain" and not table.has_names:
@@ -204,64 +188,67 @@ def make_examples(
         raise DataError(f"{label}: there is not a single row")
     chosen = choose_columns(table.names, kind, columns, label)
     labels = None if label_map is None else read_label_map(label_map)
-    texts: dict[str, list[str]] = {role: [] for role in chosen.texts}
-    text_cells = [(texts[role], table.keys[at], _called(table.names[at], role)) for role, at in chosen.texts.items()]
     target_key = None if chosen.target is None else table.keys[chosen.target]
     target_name = "" if target_key is None else _called(target_key, TARGET_ROLES[kind])
-    parse = _target_parser(kind, target_name, score_range, labels, len(texts) - 1 if kind == "pairs" else None)
-    counter, count = ReadingCounter(source.short_name), 0
+    parse = _target_parser(
+        kind, target_name, score_range, labels, len(chosen.texts) - 1 if kind == "pairs" else None
+    )  # fmt: skip
+    texts: dict[str, list[str]] = {role: [] for role in chosen.texts}
+    cells = [(texts[role], table.keys[at], _called(table.names[at], role)) for role, at in chosen.texts.items()]
     targets: list[Any] = []
+    counter, count = ReadingCounter(source.short_name), 0
     outside: list[tuple[str, float | str]] = []
     for row in table.read(None):
         count += 1
         try:
             if row.problem:
                 raise RefusedCell(row.problem)
-            row_texts = [_text_cell(row.values.get(key), called) for _, key, called in text_cells]
+            row_texts = [_text_cell(row.values.get(key), called) for _, key, called in cells]
             if target_key is not None:
                 targets.append(parse(row.values.get(target_key)))
         except RefusedCell as refusal:
             counter.refuse(row.place, str(refusal), list(row.values.values()))
-            if isinstance(refusal, OutsideCell):
-                outside.append((row.place, refusal.value))
+            if refusal.outside is not None:
+                outside.append((row.place, refusal.outside))
             continue
-        for (column, _, _), text in zip(text_cells, row_texts, strict=True):
+        for (column, _, _), text in zip(cells, row_texts, strict=True):
             column.append(text)
     unused = [name for name in table.names if name.strip().lower() in (*PAIR_LABELS, *PAIR_SCORES)]
     notes = (*table.notes, *chosen.note)
-    if kind == "pairs" and chosen.target is None and unused:
+    if kind == "pairs" and target_key is None and unused:
         notes += (f"not used, every row is a positive: {', '.join(unused)}",)
     reading = counter.reading(count, notes)
     if outside and not drop_outside:
         raise InputError(f"{label}: {_outside_message(outside, count, score_range, targets, labels)}")
-    if reading.rows == 0:
-        raise DataError(f"{label}: there is not a single row")
     if reading.used == 0:
-        first = "; ".join(str(refused) for refused in reading.refused[:3])
-        raise DataError(f"{label}: not one of its rows can be used ({reading}). The first: {first}")
-    if target_key is None:
-        return Examples(name, kind, texts, reading=reading)
+        first = "; ".join(map(str, reading.refused[:3]))
+        problem = (
+            f"not one of its rows can be used ({reading}). The first: {first}" if count else "there is not a single row"
+        )
+        raise DataError(f"{label}: {problem}")
     if kind == "scored" and score_range is None and not 0 <= min(targets) <= max(targets) <= 1:
         fits = _range_of(targets)
         raise InputError(
             f"{label}: {target_name} holds scores from {min(targets):g} to {max(targets):g}, which are not in 0..1: "
             f"pass their range, such as score_range=({fits}) or --score-range {fits.replace(' ', '')}"
         )
-    names: tuple[str, ...] = ()
+    array: Array | None = None
     if kind in ("labelled", "classified"):
         if labels is None:
             labels = infer_labels(targets, f"{label}: {target_name}", pairs=kind == "labelled", any_labels=any_labels)
             targets = [labels.ids[key] for key in targets]
-        names = labels.names
-    array = np.stack(targets) if kind in ("pairs", "taught") else np.asarray(targets, np.int64 if names else np.float32)
+        array = np.asarray(targets, np.int64)
+    elif target_key is not None:
+        array = np.asarray(targets, np.float32)
     groups = None
     if kind == "ranked":  # rows of a query together, queries in the order of their first row
         numbers: dict[str, int] = {}
         groups = np.asarray([numbers.setdefault(query, len(numbers)) for query in texts["query"]], dtype=np.int64)
         order = np.argsort(groups, kind="stable")
         texts = {role: [column[row] for row in order] for role, column in texts.items()}
-        array, groups = array[order], groups[order]
-    return Examples(name, kind, texts, array, names, groups, reading)
+        array, groups = np.asarray(targets, np.float32)[order], groups[order]
+    name = source.short_name if name is None else name
+    return Examples(name, kind, texts, array, () if labels is None else labels.names, groups, reading)
 
 
 def _target_parser(
@@ -275,7 +262,7 @@ def _target_parser(
             return number
         low, high = score_range
         if not low <= number <= high:
-            raise OutsideCell(f"{column} is outside {low:g}..{high:g}", number)
+            raise RefusedCell(f"{column} is outside {low:g}..{high:g}", number)
         return (number - low) / (high - low)
 
     def label(value: object) -> str | int:
@@ -283,7 +270,7 @@ def _target_parser(
         if labels is None:
             return key
         if key not in labels.ids:
-            raise OutsideCell(f"{column} is not in the label map", key)
+            raise RefusedCell(f"{column} is not in the label map", key)
         return int(labels.ids[key])
 
     def numbers(value: object) -> npt.NDArray[np.float32]:

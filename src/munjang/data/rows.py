@@ -24,7 +24,7 @@ from munjang.errors import DataError, DataWarning, InputError, LimitError, Munja
 Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
 Source: TypeAlias = "Iterable[object] | str | os.PathLike[str]"
-LIBRARIES = ("pandas", "polars", "pyarrow", "datasets", "numpy")
+_LIBRARIES = ("pandas", "polars", "pyarrow", "datasets", "numpy")
 _MISSING = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")  # what programs write for a missing value
 _MISSING_TEXTS = "An empty text is '', a missing one must be left out or replaced"
 _REPEATED = re.compile(r"(.{1,8}?)\1{19,}", re.DOTALL)  # a unit of up to 8 code points, 20 times or more
@@ -192,11 +192,12 @@ def _placed(values: Iterable[object]) -> Iterator[tuple[str, object]]:
 def table_of(values: Iterable[tuple[str, object]], source: RowSource) -> Table:
     """Place and value of objects, the first of which names the columns; a string is an object with `text`."""
     in_memory = source.error is InputError
+    mapping = Mapping if in_memory else dict  # which is faster
 
     def to_row(place: str, value: object) -> Row:
         if isinstance(value, str):
             return Row(place, {"text": value})
-        if isinstance(value, Mapping) and (value or in_memory):
+        if isinstance(value, mapping) and (value or in_memory):
             return Row(place, value)
         got = f"{type(value).__name__}: {short(value)}" if in_memory else kind_of(value)
         wanted = "a dict of column -> value" if in_memory else 'an object with columns, such as {"text": "..."}'
@@ -224,10 +225,12 @@ def open_source(source: object, options: ReadOptions | None, name: str, wanted: 
         from munjang.data.readers import RowFile
 
         return RowFile(Path(source), options or ReadOptions())
-    if any(base.__module__.partition(".")[0] in LIBRARIES for base in type(source).__mro__):
+    libraries = [base.__module__.partition(".")[0] for base in type(source).__mro__]
+    library = next((name for name in libraries if name in _LIBRARIES), None)
+    if library is not None:
         from munjang.data.tables import open_frame
 
-        return open_frame(source, name)
+        return open_frame(source, library, name)
     if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
         raise InputError(
             f"{_for(name)}expected {wanted}, another iterable of these, a DataFrame or a Path, got "
@@ -427,23 +430,22 @@ class Pairs(_Items):
 
     def _choose(self, table: Table, source: RowSource) -> tuple[str, str]:
         """The keys of the two texts: as named, or by the usual names of each kind of pairs in turn."""
-        given, failure = self._columns or {}, None
+        given = self._columns or {}
         kinds: tuple[Kind, ...] = ("scored", "pairs", "ranked")
-        named = next((kind for kind in kinds if set(given) & set(TEXT_ROLES[kind])), None)
-        for kind in kinds if named is None else (named,):
+        failures: list[DataError] = []
+        for kind in [kind for kind in kinds if set(given) & set(TEXT_ROLES[kind])][:1] or kinds:
             try:  # the target is not read, so any column will do for it
                 chosen = choose_columns(table.names, kind, {**given, TARGET_ROLES[kind]: 0}, source.name or "pairs")
             except DataError as error:
-                failure = failure or error
+                failures.append(error)
                 continue
             self.notes = chosen.note
-            first, second = (chosen.texts[role] for role in TEXT_ROLES[kind])
-            return table.keys[first], table.keys[second]
-        for names in (table.keys, table.strings):
-            if source.error is InputError and not given and names is not None and len(names) == 2:
+            first, second = (table.keys[chosen.texts[role]] for role in TEXT_ROLES[kind])
+            return first, second
+        for names in (table.keys, table.strings or ()) if source.error is InputError and not given else ():
+            if len(names) == 2:
                 return names[0], names[1]
-        assert failure is not None
-        raise failure
+        raise failures[0]
 
 
 def open_pairs(

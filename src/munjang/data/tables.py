@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from munjang.data.rows import LIBRARIES, ReadLimits, Row, RowSource, Table, unique_keys
+from munjang.data.rows import ReadLimits, Row, RowSource, Table, unique_keys
 from munjang.errors import DataError, InputError, MissingExtraError
 
 _BATCH = 4096  # rows that become Python values at once
@@ -22,13 +22,12 @@ _TO_LIST = ("tolist", "to_list", "to_pylist")
 Batches = Callable[[Sequence[int]], Iterable[list[list[object]]]]  # positions of columns -> of each batch, their values
 
 
-def open_frame(frame: Any, name: str) -> RowSource | Iterable[object]:
+def open_frame(frame: Any, library: str, name: str) -> RowSource | Iterable[object]:
     """Open a table as rows; a single column (Series, array) becomes a list, any other iterable stays as it is.
 
     Raises:
         InputError: the object is not one table: it has several splits, is lazy, or is an array of numbers.
     """
-    library = next(root for base in type(frame).__mro__ if (root := base.__module__.partition(".")[0]) in LIBRARIES)
     kind, label = type(frame).__name__, f"{name}: " if name else ""
     if library == "datasets" and hasattr(frame, "keys"):
         raise InputError(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.data.examples import Examples
-from munjang.data.reading import make_examples
+from munjang.data.reading import read_examples
 from munjang.data.rows import ReadOptions, Row, RowSource, Table, open_rows
 from munjang.errors import InputError
 from munjang.evaluation.metrics import pearson, spearman
@@ -85,7 +85,7 @@ def read_silver(path: str | Path) -> Examples:
 
     columns = {"a": HEADER[0], "b": HEADER[1], "score": HEADER[2]}
     rows = RowSource(source.short_name, open_table)
-    return make_examples(rows, kind="scored", columns=columns, score_range=(0.0, 1.0), name=NAME)
+    return read_examples(rows, kind="scored", columns=columns, score_range=(0.0, 1.0), name=NAME, drop_outside=True)
 
 
 def histogram(scores: npt.ArrayLike, bins: int = 20) -> list[int]:
