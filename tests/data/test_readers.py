@@ -301,8 +301,8 @@ def test_parquet_nulls_and_types(tmp_path: Path) -> None:
 
 
 def test_a_survey_counts_and_names_the_column(tmp_path: Path) -> None:
-    survey = open_texts(write(tmp_path / "a.csv", 'id,text\n1,"x\ny"\n2,z\n')).survey()
-    assert (survey.rows, survey.column) == (2, "text")
+    texts = open_texts(write(tmp_path / "a.csv", 'id,text\n1,"x\ny"\n2,z\n'))
+    assert (texts.survey(), texts.column) == (2, "text")
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
@@ -333,4 +333,4 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("part", "rows"), [("train", 5749), ("dev", 1500), ("test", 1379)])
 def test_no_row_of_korsts_is_lost(data_path: Path, part: str, rows: int) -> None:
     for column in ("sentence1", "sentence2"):
-        assert open_texts(data_path / "korsts" / f"sts-{part}.tsv", column=column).survey().rows == rows
+        assert open_texts(data_path / "korsts" / f"sts-{part}.tsv", column=column).survey() == rows

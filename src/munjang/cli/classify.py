@@ -211,7 +211,7 @@ def _cell(cell: object, args: argparse.Namespace, where: str) -> str | list[str]
 
 def _classify(args: argparse.Namespace, path: str, reporter: Reporter) -> None:
     (source,) = texts_of(args, [path])
-    total = None if not source.reiterable else source.survey().rows  # an error shows before any work is done
+    total = None if not source.reiterable else source.survey()  # an error shows before any work is done
     classifier = _classifier(args, reporter)
     kind = "" if args.output is None else Path(args.output).suffix.lower()
     with ExitStack() as stack:

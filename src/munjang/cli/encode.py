@@ -96,10 +96,10 @@ def _survey(inputs: list[Texts], reporter: Reporter) -> int | None:
         if not source.reiterable:
             total = None
             continue
-        found = source.survey()
-        column = f" in column {found.column!r}" if found.column is not None else ""
-        reporter.say(f"{source.name}: {found.rows:,} texts{column}")
-        total = None if total is None else total + found.rows
+        count = source.survey()
+        column = f" in column {source.column!r}" if source.column is not None else ""
+        reporter.say(f"{source.name}: {count:,} texts{column}")
+        total = None if total is None else total + count
     return total
 
 

@@ -113,7 +113,7 @@ def _recommender(args: argparse.Namespace, reporter: Reporter) -> Recommender:
         model = None if args.model is None else load_model(args, reporter)
         return Recommender.load(args.items, model, device=args.device)
     (source,) = texts_of(args, [args.items], keep=_kept(args))
-    total = None if not source.reiterable else source.survey().rows  # an error shows before any work is done
+    total = None if not source.reiterable else source.survey()  # an error shows before any work is done
     return Recommender.build(
         _items(source, args.id_column),
         load_model(args, reporter),

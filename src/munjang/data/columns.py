@@ -128,13 +128,7 @@ class ChosenColumns:
 
     texts: dict[str, int]  # role -> position, in the order of the kind
     target: int | None
-    guessed: tuple[str, ...] = ()  # "a = sentence1"
-
-    @property
-    def note(self) -> tuple[str, ...]:
-        """What a report says about the guesses; nothing where every column is named like its role."""
-        is_news = any(role != name for role, _, name in (guess.partition(" = ") for guess in self.guessed))
-        return (f"columns guessed: {', '.join(self.guessed)}",) if is_news else ()
+    note: tuple[str, ...] = ()  # what a report says about guesses; nothing where every column is named like its role
 
 
 def choose_columns(
@@ -150,7 +144,7 @@ def choose_columns(
         known = f"{', '.join(roles_of(kind))}{_and_more(kind)}"
         raise InputError(f"columns of examples of kind {kind!r} are {known}; got {', '.join(unknown)}")
     texts: dict[str, int] = {}
-    guessed: list[str] = []
+    guessed: dict[str, str] = {}  # role -> name
 
     def position_of(role: str) -> int:
         if role in given:
@@ -160,7 +154,7 @@ def choose_columns(
             if usual in plain and plain.index(usual) not in texts.values():
                 if plain.count(usual) > 1:
                     break
-                guessed.append(f"{role} = {names[plain.index(usual)]}")
+                guessed[role] = names[plain.index(usual)]
                 return plain.index(usual)
         raise DataError(
             f"{where}: cannot tell which column is {role!r}. {_list(names)}. Name it: columns={{{role!r}: ...}}, or "
@@ -185,10 +179,13 @@ def choose_columns(
             ]
             for role, (_, position) in zip(numbered(more, len(usual)), sorted(usual)[:most], strict=False):
                 texts[role] = position
-                guessed.append(f"{role} = {names[position]}")
+                guessed[role] = names[position]
     target = TARGET_ROLES.get(kind)
     has_target = target is not None and (kind != "pairs" or target in given)
-    return ChosenColumns(texts, position_of(target) if target and has_target else None, tuple(guessed))
+    target_position = position_of(target) if target and has_target else None
+    shown = ", ".join(f"{role} = {name}" for role, name in guessed.items())
+    is_news = any(role != name for role, name in guessed.items())
+    return ChosenColumns(texts, target_position, (f"columns guessed: {shown}",) if is_news else ())
 
 
 def check_kind(kind: str) -> None:

@@ -52,13 +52,9 @@ class SkippedFiles:
     def __len__(self) -> int:
         return len(self.reasons)
 
-    @property
-    def by_suffix(self) -> dict[str, int]:
-        """Number of files per suffix, the most frequent first; files without one count under ""."""
-        return dict(Counter(path.suffix.lower() for path in self.reasons).most_common())
-
     def __str__(self) -> str:
-        counts = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in self.by_suffix.items())
+        suffixes = Counter(path.suffix.lower() for path in self.reasons).most_common()
+        counts = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in suffixes)
         named = [f"{path} ({reason})" for path, reason in itertools.islice(self.reasons.items(), _SHOWN)]
         more = f" and {len(self) - _SHOWN:,} more" if len(self) > _SHOWN else ""
         return f"skipped {len(self):,} file{'s' * (len(self) != 1)} ({counts}): {', '.join(named)}{more}"

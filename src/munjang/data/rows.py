@@ -45,13 +45,6 @@ class TextRow(NamedTuple):
     columns: dict[str, object]
 
 
-class Survey(NamedTuple):
-    """Result of reading a whole source once."""
-
-    rows: int
-    column: str | None  # that holds the texts; None for plain lines
-
-
 @dataclass(frozen=True)
 class ReadLimits:
     """Limits on what is read of a file. They count unpacked content: a few kilobytes can unpack to gigabytes."""
@@ -298,9 +291,9 @@ class Texts(_Items):
         for item in self.items():
             yield TextRow(item, {}) if isinstance(item, str) else item
 
-    def survey(self) -> Survey:
-        """Read everything once, so that an error shows before any work is done."""
-        return Survey(sum(1 for _ in self._items()), self.column)
+    def survey(self) -> int:
+        """Read everything once, so that an error shows before any work is done; return the number of texts."""
+        return sum(1 for _ in self._items())
 
     def items(self) -> Iterator[str | TextRow]:
         """Yield a text, or a `TextRow` where the source has columns."""
