@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import lzma
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -14,12 +15,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from settings import LISTS
 
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
+from munjang.data.normalise import normalise
 from munjang.evaluation.sts import StsEvaluator
 from munjang.vectors import top_k
 
+Array = np.ndarray[Any, Any]
 BEGAN = time.perf_counter()
 
 
@@ -35,6 +39,12 @@ def write_rows(path: Path, rows: Iterable[object]) -> None:
 
 def read_rows(path: Path) -> list[Any]:
     return [json.loads(line) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]
+
+
+def pair_key(a: str, b: str) -> int:
+    """A hash of a pair, in either order, whatever its punctuation."""
+    first, second = sorted((normalise(a), normalise(b)))
+    return int.from_bytes(hashlib.blake2b(f"{first}\0{second}".encode(), digest_size=8).digest(), "little")
 
 
 def scored_sets(data: Path, split: str) -> dict[str, Examples]:
@@ -54,6 +64,20 @@ def scored_sets(data: Path, split: str) -> dict[str, Examples]:
     }
 
 
+def teachers_scores(found: Questions, stored: Mapping[str, Array]) -> Array:
+    """float32 [lists, candidates]: e5, the miner and the reranker of 0.1.0 together, as logits.
+
+    That reranker cannot judge across languages: where a query's passage is in the other one, its part is 0.
+    """
+    cosines = stored["e5"].astype(np.float32) + stored["miner"].astype(np.float32)
+    foreign = [
+        is_korean(found.queries[row]) != is_korean(found.passages[place])
+        for row, place in zip(stored["rows"].tolist(), stored["places"][:, 0].tolist(), strict=True)
+    ]
+    weight = np.where(foreign, 0.0, LISTS.reranker_weight)[:, None]
+    return np.asarray(LISTS.cosine_weight * cosines + weight * stored["reranker"], np.float32)
+
+
 @dataclass(frozen=True)
 class Search:
     """A development set: queries, passages, and which passages answer each query."""
@@ -64,11 +88,41 @@ class Search:
     answers: list[list[int]]
 
 
+@dataclass(frozen=True)
+class Questions:
+    """The training queries: each with its kind and the place of its passage; passages with their groups and sources."""
+
+    queries: list[str]
+    kinds: list[str]
+    answers: Array  # int64 [queries]
+    passages: list[str]
+    groups: Array  # int64 [passages]
+    sources: list[str]
+
+
+def questions_of(texts: Path) -> Questions:
+    rows = read_rows(texts / "passages.jsonl.xz")
+    asked = [
+        (text, kind, place)
+        for place, row in enumerate(rows)
+        for kind, text in row[4]
+        if text.split() != row[0].split()  # a text with itself teaches nothing
+    ]
+    return Questions(
+        [text for text, *_ in asked],
+        [kind for _, kind, _ in asked],
+        np.array([place for *_, place in asked]),
+        [row[0] for row in rows],
+        np.unique([row[2] for row in rows], return_inverse=True)[1],
+        [row[1] for row in rows],
+    )
+
+
 def dev_searches(data: Path) -> list[Search]:
     return [Search(**row) for row in read_rows(data / "dev.jsonl.xz")]
 
 
-def ndcg_and_recall(ranked: np.ndarray[Any, Any], answers: list[list[int]]) -> tuple[float, float]:
+def ndcg_and_recall(ranked: Array, answers: list[list[int]]) -> tuple[float, float]:
     """(nDCG@10, recall@1), x 100; ranked: places of passages [queries, 10 or more]."""
     gains = 1 / np.log2(np.arange(2, 12))
     scores, firsts = [], []
@@ -85,11 +139,24 @@ def search_scores(
     """(nDCG@10, recall@1) of every development set; query, passage: prefixes."""
     found = {}
     for one in searches:
-        asked = model.encode_report([query + text for text in one.queries], normalize=True).vectors
-        texts = model.encode_report([passage + text for text in one.passages], normalize=True).vectors
+        if not any(one.answers):  # questions without an answer are for the reranker
+            continue
+        asked = unit_vectors(model, [query + text for text in one.queries])
+        texts = unit_vectors(model, [passage + text for text in one.passages])
         near = top_k(asked, texts, min(10, len(texts)), device=str(model.device)).indices
         found[one.name] = ndcg_and_recall(np.asarray(near), one.answers)
     return found
+
+
+def is_korean(text: str) -> bool:
+    """Whether at least a fifth of the letters is Hangul."""
+    letters = sum(character.isalpha() for character in text)
+    return letters > 0 and sum("가" <= character <= "힣" for character in text) >= 0.2 * letters
+
+
+def unit_vectors(model: BiEncoder, texts: Sequence[str]) -> Array:
+    """float32 [n, d], without a prompt."""
+    return model.encode_report(texts, normalize=True).vectors
 
 
 def load(folder: Path, device: str | None, length: int) -> BiEncoder:
