@@ -29,11 +29,13 @@ from common import (
     say,
     scored_sets,
     search_scores,
+    silver_rows,
+    steps_of,
     sts_scores,
     teachers_scores,
     unit_vectors,
 )
-from settings import BI, Part
+from settings import BI
 from torch import Tensor
 from torch.nn import functional
 
@@ -153,25 +155,10 @@ def translation_rows(texts: Path, folder: Path, e5: BiEncoder) -> tuple[Examples
     return examples.take(kept), ([np.concatenate(each)[kept] for each in known], teacher[kept], groups[kept])
 
 
-def silver_rows(texts: Path, silver: Path) -> Examples:
-    sentences = [row[0] for row in read_rows(texts / "sentences.jsonl.xz")]
-    stored = np.load(silver / "silver.npz")
-    a, b = ([sentences[place] for place in side] for side in stored["pairs"].T.tolist())
-    return Examples("silver", "scored", {"a": a, "b": b}, stored["labels"].astype(np.float32))
-
-
 def nli_rows(texts: Path) -> Examples:
     rows = [row for row in read_rows(texts / "nli.jsonl.xz") if row[0].split() != row[1].split()]
     names = ("anchor", "positive", "negative")
     return Examples("nli", "pairs", {name: [row[i] for row in rows] for i, name in enumerate(names)})
-
-
-def steps_of(examples: Examples, part: Part, model: BiEncoder, tokens_per_second: float) -> int:
-    """As many steps as take the seconds of a part, by the mean length of its rows."""
-    some = np.random.default_rng(0).permutation(len(examples))[:2000]
-    taken = examples.take(np.sort(some))
-    tokens = sum(int(model.tokenizer.encode(column).lengths.sum()) for column in taken.columns.values())
-    return max(1, round(part.seconds * tokens_per_second / (tokens / len(taken) * min(part.batch, len(examples)))))
 
 
 def main() -> None:

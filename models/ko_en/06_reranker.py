@@ -1,9 +1,13 @@
-"""The reranker: some layers of the bi-encoder's body, trained on lists of passages, some of them without an answer.
+r"""The reranker: some layers of the bi-encoder's body, trained on lists of passages, some of them without an answer.
 
-    python models/ko_en/05_reranker.py --bi out/bi/trained --texts out/data --out out/reranker
+    python models/ko_en/06_reranker.py --bi out/bi/trained --first out/bi/model --texts out/data --lists out/lists \
+        --silver out/silver --out out/reranker
 
-A list is a query, its passage and negatives that the bi-encoder ranks high. A candidate of logit 0, 'none of these',
-stands in every list: it is right where the passage was taken out, so that a score above one half means an answer.
+Fixed shares of the time go to search lists, to conversations and entailed sentences, to translations, and to pairs
+with scores (by order alone, so that they do not move the probabilities). 'None of these' stands in every list with a
+logit of 0: it is right where the answer was taken out, so that a score above one half means an answer. At the end Platt
+scaling on half of the everyday questions makes the scores probabilities, and the final order is that of
+logit + weight x cosine, whose weight the development sets choose.
 """
 
 from __future__ import annotations
@@ -12,128 +16,207 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
-from common import Search, dev_searches, load, ndcg_and_recall, read_rows, say, scored_sets, sts_scores
+from common import (
+    Search,
+    dev_searches,
+    load,
+    ndcg_and_recall,
+    questions_of,
+    read_rows,
+    say,
+    scored_sets,
+    silver_rows,
+    steps_of,
+    sts_scores,
+    teachers_scores,
+    unit_vectors,
+)
 from settings import RERANKER
 from torch import Tensor
 from torch.nn import functional
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
-from munjang.data import Examples
+from munjang.data import Examples, join
 from munjang.students import fewer_layers
 from munjang.training import Task, TrainingSettings, objectives, train
-from munjang.training.objectives.base import Given
+from munjang.training.objectives.base import Given, Objective
+from munjang.types import Threshold
 from munjang.vectors import top_k
 
 Array = np.ndarray[Any, Any]
+CONVERSATION = ("chatbot", "question-pair", "nli")
 
 
 class AnswerOrNone(objectives.CrossRanking):
-    """Cross-entropy over a list and a candidate of logit 0, which is right where no target of the row is 1."""
+    """Cross-entropy with soft labels over a list and a candidate of logit 0, which has what the labels leave of 1."""
 
     def forward(self, outputs: Sequence[Tensor], given: Given) -> Tensor:
         assert given.targets is not None
-        logits = torch.cat([*outputs, torch.zeros_like(outputs[0])], dim=1)  # [n, candidates + 1]
-        right = torch.cat([given.targets, 1 - given.targets.sum(dim=1, keepdim=True)], dim=1).argmax(dim=1)
-        return functional.cross_entropy(logits.float(), right)
+        logits = torch.cat([*outputs, torch.zeros_like(outputs[0])], dim=1).float()  # [n, candidates + 1]
+        none = 1 - given.targets.sum(dim=1, keepdim=True)
+        return functional.cross_entropy(logits, torch.cat([given.targets, none], dim=1))
 
 
-def lists_of(texts: Path, model: BiEncoder, most: int | None) -> Examples:
-    rows = read_rows(texts / "passages.jsonl.xz")
-    passages, groups = [row[0] for row in rows], np.unique([row[2] for row in rows], return_inverse=True)[1]
-    asked = [(text, place) for place, row in enumerate(rows) for _, text in row[4] if text.split() != row[0].split()]
-    asked = [asked[i] for i in np.random.default_rng(RERANKER.seed).permutation(len(asked))[:most]]
-    queries, answers = [text for text, _ in asked], np.array([place for _, place in asked])
-    of_passages = model.encode_report(passages, normalize=True).vectors
-    of_queries = model.encode_report(queries, normalize=True).vectors
-    near = top_k(of_queries, of_passages, min(60, len(passages)), memory_mb=8192, device=str(model.device))
-    own = (of_queries * of_passages[answers]).sum(axis=1, keepdims=True)
-    good = (groups[near.indices] != groups[answers][:, None]) & (near.scores < own + RERANKER.margin)
-    draw = np.random.default_rng(RERANKER.seed + 1)
-    ranks = np.where(good, np.arange(near.indices.shape[1]) * draw.random(good.shape), np.inf)  # near ones more often
-    order = ranks.argsort(axis=1)[:, : RERANKER.negatives]
-    chosen = np.take_along_axis(near.indices, order, axis=1)
-    missing = ~np.isfinite(np.take_along_axis(ranks, order, axis=1))
-    chosen[missing] = draw.integers(0, len(passages), int(missing.sum()))
-    targets = np.zeros((len(asked), RERANKER.negatives + 1), np.float32)
-    targets[:, 0] = 1
-    without = draw.random(len(asked)) < RERANKER.without_answer
-    targets[without] = 0
-    first = np.where(without, draw.integers(0, len(passages), len(asked)), answers)
-    columns = {"anchor": queries, "positive": [passages[place] for place in first]}
-    for number in range(RERANKER.negatives):
-        columns["negative" if number == 0 else f"negative_{number + 1}"] = [
-            passages[place] for place in chosen[:, number]
-        ]
-    kept = [
-        row
-        for row, (query, place) in enumerate(zip(queries, first, strict=True))
-        if query.split() != passages[place].split()
+def list_examples(name: str, queries: list[str], candidates: list[list[str]], scores: Array) -> Examples:
+    """Lists with soft labels: the answer, a part by the teachers' scores [n, candidates]; some without an answer."""
+    draw = np.random.default_rng(RERANKER.seed)
+    soft = np.exp(scores - scores.max(axis=1, keepdims=True))
+    targets = RERANKER.taught * soft / soft.sum(axis=1, keepdims=True)
+    targets[:, 0] += 1 - RERANKER.taught
+    columns = {"anchor": queries, "positive": list(candidates[0])}
+    for number, column in enumerate(candidates[1:], start=1):
+        columns["negative" if number == 1 else f"negative_{number}"] = column
+    for row in np.flatnonzero(draw.random(len(queries)) < RERANKER.without_answer).tolist():
+        columns["positive"][row] = candidates[0][int(draw.integers(len(queries)))]  # any other list's answer
+        targets[row] = 0
+    kept = np.array([row for row, query in enumerate(queries) if query.split() != columns["positive"][row].split()])
+    return Examples(name, "pairs", columns, targets.astype(np.float32)).take(kept)
+
+
+def lists_of(texts: Path, folder: Path) -> dict[str, Examples]:
+    found, stored = questions_of(texts), np.load(folder / "lists.npz")
+    scores, rows, places = teachers_scores(found, stored), stored["rows"], stored["places"]
+    talk = np.array([found.sources[place] in CONVERSATION for place in places[:, 0].tolist()])
+    material = {}
+    for name, some in (("search", np.flatnonzero(~talk)), ("conversation", np.flatnonzero(talk))):
+        candidates = [[found.passages[place] for place in column] for column in places[some].T.tolist()]
+        material[name] = list_examples(name, [found.queries[row] for row in rows[some]], candidates, scores[some])
+    pairs, stored = read_rows(texts / "translations.jsonl.xz"), np.load(folder / "translations.npz")
+    sides, half = [[row[1] for row in pairs], [row[2] for row in pairs]], len(pairs)
+    candidates = [
+        [sides[1 - row // half][place] for row, place in enumerate(column)] for column in stored["places"].T.tolist()
     ]
-    return Examples("lists", "pairs", columns, targets).take(np.array(kept))
+    material["translations"] = list_examples(
+        "translations", [*sides[0], *sides[1]], candidates, 50 * stored["miner"].astype(np.float32)
+    )
+    return material
 
 
-def reranked(bi: BiEncoder, cross: CrossEncoder, one: Search, candidates: int = 30) -> dict[str, float]:
-    """nDCG@10 and recall@1 after reranking, and how well the best score tells lists without their answer."""
-    asked, texts = (bi.encode_report(some, normalize=True).vectors for some in (one.queries, one.passages))
-    near = np.asarray(top_k(asked, texts, min(candidates, len(texts)), device=str(bi.device)).indices)
-    pairs = [
-        (query, one.passages[place]) for query, row in zip(one.queries, near.tolist(), strict=True) for place in row
-    ]
-    scores = cross.predict_report(pairs).scores.reshape(near.shape)
-    order = np.take_along_axis(near, np.argsort(-scores, axis=1, kind="stable"), axis=1)
-    ndcg, first = ndcg_and_recall(order, one.answers)
-    right = np.array([np.isin(row, answers) for row, answers in zip(near.tolist(), one.answers, strict=True)])
-    best, without = scores.max(axis=1), np.where(right, 0, scores).max(axis=1)
-    return {
-        "ndcg": ndcg,
-        "first": first,
-        "answered": 100 * float((best > 0.5).mean()),
-        "refused": 100 * float((without <= 0.5).mean()),
+def scored_lists(bi: BiEncoder, cross: CrossEncoder, one: Search, count: int) -> tuple[Array, Array, Array]:
+    """Places, cosines and logits [queries, count] of the first passages that the bi-encoder finds."""
+    near = top_k(*(unit_vectors(bi, some) for some in (one.queries, one.passages)), min(count, len(one.passages)))
+    places = np.asarray(near.indices)
+    pairs = ((query, one.passages[p]) for query, row in zip(one.queries, places.tolist(), strict=True) for p in row)
+    return places, np.asarray(near.scores), cross.predict(pairs, raw=True).reshape(places.shape)
+
+
+def orders(places: Array, cosines: Array, logits: Array, answers: list[list[int]]) -> dict[str, tuple[float, float]]:
+    """(nDCG@10, recall@1) of the first stage, of the reranker's order, and of both together for several weights."""
+    report = {"first stage": ndcg_and_recall(places, answers)}
+    for name, scores in (
+        ("reranked", logits),
+        *((f"+ {weight:g} cosine", logits + weight * cosines) for weight in RERANKER.cosine_weights),
+    ):
+        order = np.argsort(-scores, axis=1, kind="stable")
+        report[name] = ndcg_and_recall(np.take_along_axis(places, order, axis=1), answers)
+    return report
+
+
+def relevance(one: Search, places: Array) -> Array:
+    """bool [queries, candidates]."""
+    return np.array([np.isin(row, right) for row, right in zip(places.tolist(), one.answers, strict=True)], bool)
+
+
+def calibrated(
+    cross: CrossEncoder, lists: dict[str, tuple[Search, Array, Array]]
+) -> tuple[CrossEncoder, dict[str, Any]]:
+    """Platt scaling and the threshold of an answer, on every second question; how they do on the others."""
+    pairs, labels = [], []
+    for one, places, _ in lists.values():
+        for query, row, right in list(zip(one.queries, places.tolist(), relevance(one, places), strict=True))[::2]:
+            pairs += [(query, one.passages[place]) for place in row]
+            labels += right.astype(int).tolist()
+    platt = cross.calibrate(pairs, labels)
+    best: dict[str, Array] = {}
+    for name, (_, _, logits) in lists.items():
+        best[name] = 1 / (1 + np.exp(-(platt.scale * logits + platt.shift).max(axis=1)))
+    answered, without = best["everyday"], best["everyday, no answer"]
+    grid = np.unique(np.round(np.concatenate([answered[::2], without[::2]]), 4))
+    values = [((answered[::2] > value).mean() + (without[::2] <= value).mean()) / 2 for value in grid]
+    limit = float(grid[int(np.argmax(values))])
+    report = {
+        "scale": platt.scale,
+        "shift": platt.shift,
+        "calibration error": [platt.ece_before, platt.ece_after],
+        "relevant": float(np.mean(labels)),
+        "threshold": limit,
+        "answered": 100 * float((answered[1::2] > limit).mean()),
+        "refused": 100 * float((without[1::2] <= limit).mean()),
     }
+    meaning = "there is an answer where the reranker gives the first hit at least this probability"
+    return cross.with_thresholds({"answer": Threshold(round(limit, 4), "answer", meaning, report)}), report
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--bi", "--texts", "--out"):
-        parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--device")
-    parser.add_argument("--tokens-per-second", type=float, default=1_000_000.0, help="of the training on this device")
-    parser.add_argument("--seconds", type=float, default=RERANKER.seconds)
-    parser.add_argument("--rows", type=int, help="at most so many lists, for a trial")
-    parser.add_argument("--layers", type=int, nargs="+", default=list(RERANKER.layers))
-    asked = parser.parse_args()
-    bi = load(asked.bi, asked.device, RERANKER.passage_length)
-    lists = lists_of(asked.texts, bi, asked.rows)
-    say(f"{len(lists):,} lists")
+def trained(asked: argparse.Namespace) -> CrossEncoder:
+    bi = load(asked.bi, asked.device, RERANKER.max_length)
+    material: dict[str, tuple[Examples, Objective]] = {
+        name: (one, AnswerOrNone()) for name, one in lists_of(asked.texts, asked.lists).items()
+    }
+    people = join(list(scored_sets(asked.texts, "train").values()), name="people")
+    material["silver"] = (silver_rows(asked.texts, asked.silver), objectives.CrossOrder(bce=0.0))
+    material["people"] = (people, objectives.CrossOrder(bce=0.0))
     cross = CrossEncoder.from_body(fewer_layers(bi.parts, asked.layers), 1, seed=RERANKER.seed, device=asked.device)
     cross.max_length = min(RERANKER.max_length, bi.parts.body.max_positions)
-    some = lists.take(np.arange(min(len(lists), 500)))
-    tokens = sum(int(bi.tokenizer.encode(column).lengths.sum()) for column in some.columns.values()) / len(some)
-    tokens += RERANKER.negatives * float(np.mean([len(text) for text in some.columns["anchor"]])) / 2
-    steps = max(1, round(asked.seconds * asked.tokens_per_second / (tokens * RERANKER.lists)))
+    steps = {
+        name: steps_of(one, RERANKER.parts[name], cross, asked.tokens_per_second) for name, (one, _) in material.items()
+    }
+    say(f"steps: {steps}; { ({name: len(one) for name, (one, _) in material.items()}) }")
+    tasks = [
+        Task(one, objective, batch_size=part.batch, weight=part.weight, share=float(steps[name]))
+        for name, (one, objective) in material.items()
+        for part in (RERANKER.parts[name],)
+    ]
     settings = TrainingSettings(
-        max_steps=steps,
-        batch_size=RERANKER.lists,
+        max_steps=sum(steps.values()),
         learning_rate=RERANKER.learning_rate,
+        head_rate=10 * RERANKER.learning_rate,
         warm_up=0.06,
         token_budget=262_144,
         seed=RERANKER.seed,
         log_every=50,
     )
-    result = train(cross, [Task(lists, AnswerOrNone())], settings)
-    say(f"trained: {result}; losses {result.losses}")
+    result = train(cross, tasks, settings)
+    say(f"trained: {result}; losses { ({name: round(value, 3) for name, value in result.losses.items()}) }")
+    return cross
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--bi", "--first", "--texts", "--lists", "--silver", "--out"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--device")
+    parser.add_argument("--tokens-per-second", type=float, default=1_500_000.0, help="of the training on this device")
+    parser.add_argument("--trial", action="store_true", help="measure one development set only")
+    parser.add_argument("--layers", type=int, nargs="+", default=list(RERANKER.layers))
+    parser.add_argument("--trained", type=Path, help="measure and calibrate this model instead of training one")
+    asked = parser.parse_args()
+    cross = trained(asked) if asked.trained is None else CrossEncoder.load(asked.trained, device=asked.device)
+    cross.save(asked.out / "uncalibrated", dtype="int8")
+    first = load(asked.first, asked.device, RERANKER.max_length)
+    report: dict[str, Any] = {}
+    everyday: dict[str, tuple[Search, Array, Array]] = {}
+    for one in dev_searches(asked.texts)[: 1 if asked.trial else None]:
+        places, cosines, logits = scored_lists(first, cross, one, RERANKER.candidates)
+        if one.name.startswith("everyday"):
+            everyday[one.name] = (one, places, logits)
+        if any(one.answers):
+            report[one.name] = orders(places, cosines, logits, one.answers)
+            say(f"{one.name}: " + "  ".join(f"{k} {n:.1f}/{f:.1f}" for k, (n, f) in report[one.name].items()))
+    for name in next(iter(report.values())):
+        say(f"mean: {name} {fmean(values[name][0] for values in report.values()):.2f}")
+    report["STS"] = sts_scores(cross, scored_sets(asked.texts, "dev"))
+    say(f"STS: {report['STS']}")
+    if len(everyday) == 2:
+        cross, report["calibration"] = calibrated(cross, everyday)
+        say(f"calibration: {report['calibration']}")
     cross.save(asked.out / "model", dtype="int8")
-    found: dict[str, object] = {}
-    for one in dev_searches(asked.texts)[: 1 if asked.rows else None]:
-        found[one.name] = reranked(bi, cross, one)
-        say(f"{one.name}: {found[one.name]}")
-        (asked.out / "dev.json").write_text(json.dumps(found, ensure_ascii=False, indent=1))
-    say(f"STS: {sts_scores(cross, scored_sets(asked.texts, 'dev'))}")  # type: ignore[arg-type]
+    (asked.out / "dev.json").write_text(json.dumps(report, ensure_ascii=False, indent=1))
 
 
 if __name__ == "__main__":

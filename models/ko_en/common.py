@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from settings import LISTS
+from settings import LISTS, Part
 
 from munjang.bi_encoder import BiEncoder
+from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.data.normalise import normalise
 from munjang.evaluation.sts import StsEvaluator
@@ -166,7 +167,7 @@ def load(folder: Path, device: str | None, length: int) -> BiEncoder:
     return model
 
 
-def sts_scores(model: BiEncoder, sets: Mapping[str, Examples]) -> dict[str, float]:
+def sts_scores(model: BiEncoder | CrossEncoder, sets: Mapping[str, Examples]) -> dict[str, float]:
     return {name: 100 * StsEvaluator(one)(model).value for name, one in sets.items()}
 
 
@@ -178,6 +179,25 @@ def line_of(sts: Mapping[str, float], search: Mapping[str, tuple[float, float]])
     if search:
         parts.append(f"| search {fmean(ndcg for ndcg, _ in search.values()):.2f}")
     return "  ".join(parts)
+
+
+def silver_rows(texts: Path, silver: Path) -> Examples:
+    sentences = [row[0] for row in read_rows(texts / "sentences.jsonl.xz")]
+    stored = np.load(silver / "silver.npz")
+    a, b = ([sentences[place] for place in side] for side in stored["pairs"].T.tolist())
+    return Examples("silver", "scored", {"a": a, "b": b}, stored["labels"].astype(np.float32))
+
+
+def steps_of(examples: Examples, part: Part, model: BiEncoder | CrossEncoder, tokens_per_second: float) -> int:
+    """As many steps as take the seconds of a part, by the mean length of its rows."""
+    some = np.sort(np.random.default_rng(0).permutation(len(examples))[:2000])
+    first, *others = (
+        np.minimum(model.tokenizer.encode(column).lengths, model.max_length).mean()
+        for column in examples.take(some).columns.values()
+    )
+    cross = isinstance(model, CrossEncoder)  # reads the first column with each of the others
+    tokens = len(others) * first + sum(others) if cross else first + sum(others)
+    return max(1, round(part.seconds * tokens_per_second / (float(tokens) * min(part.batch, len(examples)))))
 
 
 def between(first: BiEncoder, second: BiEncoder, share: float) -> BiEncoder:

@@ -114,15 +114,22 @@ class Reranker:
     """05: the reranker."""
 
     layers: tuple[int, ...] = (0, 1, 3, 5, 7, 8, 10, 11)
-    max_length: int = 256
-    passage_length: int = 192  # of the search for negatives
-    negatives: int = 7
-    margin: float = -0.01  # a negative must be this much less like the query than its passage, by the bi-encoder
-    without_answer: float = 0.15  # share of lists whose answer is taken out
-    seconds: float = 150.0
-    lists: int = 48  # in a step
+    max_length: int = 384
+    taught: float = 0.3  # part of the labels that is the teachers' distribution
+    without_answer: float = 0.2  # share of lists whose answer is taken out
     learning_rate: float = 1e-4
     seed: int = 0
+    parts: dict[str, Part] = field(
+        default_factory=lambda: {
+            "search": Part(130, 48),
+            "conversation": Part(25, 96),
+            "translations": Part(25, 96),
+            "silver": Part(30, 512, 0.3),
+            "people": Part(8, 128, 0.3),
+        }
+    )
+    candidates: int = 30  # of the first stage that are reranked in the measurements
+    cosine_weights: tuple[float, ...] = (5.0, 10.0, 20.0, 40.0)  # of the cosine beside the logit in the final order
 
 
 BODY, DATA, SILVER, LISTS, BI, RERANKER = Body(), Data(), Silver(), Lists(), BiEncoder(), Reranker()

@@ -53,7 +53,10 @@ def material(tmp_path_factory: pytest.TempPathFactory, scripts: None) -> Path:
         return " ".join(draw.choice(WORDS, count))
 
     data = folder / "data"
-    passages = [[text(9), "bills", f"group {i}", "ko", [["summary", text(3)], ["asked", text(2)]]] for i in range(40)]
+    passages = [
+        [text(9), ("bills", "chatbot")[i % 2], f"group {i}", "ko", [["summary", text(3)], ["asked", text(2)]]]
+        for i in range(40)
+    ]
     write_rows(data / "passages.jsonl.xz", passages)
     write_rows(data / "sentences.jsonl.xz", [[f"{text()} {i}", "judged" if i % 2 else "plain", -1] for i in range(60)])
     scored = [["sts", split, text(), text(), i % 6 / 5] for split in ("train", "dev") for i in range(30)]
@@ -105,8 +108,8 @@ def test_stages_run_one_after_the_other(material: Path) -> None:
         *tiny)  # fmt: skip
     chosen = json.loads((material / "bi" / "chosen.json").read_text())
     assert set(chosen["steps"]) == {"queries", "translations", "silver", "people", "nli"}
-    run("06_reranker.py", "--bi", material / "bi" / "trained", "--texts", data, "--lists", material / "lists",
-        "--silver", material / "silver", "--out", material / "reranker", "--trial", "--tokens-per-second", 20,
-        "--layers", 0, 1, *tiny)  # fmt: skip
+    run("06_reranker.py", "--bi", material / "bi" / "trained", "--first", material / "bi" / "model",
+        "--texts", data, "--lists", material / "lists", "--silver", material / "silver", "--trial",
+        "--out", material / "reranker", "--tokens-per-second", 20, "--layers", 0, 1, *tiny)  # fmt: skip
     report = json.loads((material / "reranker" / "dev.json").read_text())
     assert set(report["dev"]) >= {"first stage", "reranked"}
