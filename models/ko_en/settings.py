@@ -129,7 +129,7 @@ class Reranker:
         }
     )
     candidates: int = 30  # of the first stage that are reranked in the measurements
-    cosine_weights: tuple[float, ...] = (5.0, 10.0, 20.0, 40.0)  # of the cosine beside the logit in the final order
+    cosine_weights: tuple[float, ...] = (10.0, 20.0, 40.0, 80.0)  # of the cosine beside the logit in the final order
 
 
 BODY, DATA, SILVER, LISTS, BI, RERANKER = Body(), Data(), Silver(), Lists(), BiEncoder(), Reranker()
