@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -161,33 +162,7 @@ def nli_rows(texts: Path) -> Examples:
     return Examples("nli", "pairs", {name: [row[i] for row in rows] for i, name in enumerate(names)})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--body", "--texts", "--silver", "--lists", "--out"):
-        parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--device")
-    parser.add_argument("--tokens-per-second", type=float, default=900_000.0, help="of the training on this device")
-    parser.add_argument("--seconds", type=float, default=1.0, help="factor of the seconds of every part")
-    parser.add_argument("--trial", action="store_true", help="measure one development set and two shares only")
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    e5 = load(asked.body, asked.device, BI.passage_length)
-    dev, searches = scored_sets(asked.texts, "dev"), dev_searches(asked.texts)
-    shares = BI.shares
-    if asked.trial:
-        searches, shares = searches[:1], (0.5, 1.0)
-    record: dict[str, object] = {}
-
-    def measured(
-        name: str, model: BiEncoder, query: str = "", passage: str = ""
-    ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-        sts, search = sts_scores(model, dev), search_scores(model, searches, query=query, passage=passage)
-        record[name] = {"sts": sts, "search": search}
-        (asked.out / "dev.json").write_text(json.dumps(record, ensure_ascii=False, indent=1))
-        say(f"{name}: {line_of(sts, search)}")
-        return sts, search
-
-    measured("e5 with prefixes", e5, QUERY, PASSAGE)
+def trained(asked: argparse.Namespace, e5: BiEncoder) -> tuple[BiEncoder, dict[str, object]]:
     rows, taught = search_rows(asked.texts, asked.lists)
     turned, turned_taught = translation_rows(asked.texts, asked.lists, e5)
     people = join(list(scored_sets(asked.texts, "train").values()), name="people")
@@ -220,16 +195,60 @@ def main() -> None:
     )
     result = train(model, tasks, settings, progress=lambda done, total: None)
     say(f"trained: {result}; losses { ({name: round(value, 3) for name, value in result.losses.items()}) }")
-    model.save(asked.out / "trained", dtype="int8")
-    found = {}
-    for share in shares:
-        sts, search = measured(f"{share:.1f} of the way", between(e5, model, share))
+    return model, {"steps": steps, "training": result.as_dict()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--body", "--texts", "--silver", "--lists", "--out"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--device")
+    parser.add_argument("--tokens-per-second", type=float, default=900_000.0, help="of the training on this device")
+    parser.add_argument("--seconds", type=float, default=1.0, help="factor of the seconds of every part")
+    parser.add_argument("--trial", action="store_true", help="measure one development set and two shares only")
+    parser.add_argument("--trained", type=Path, help="measure and mix this model instead of training one")
+    parser.add_argument("--earlier", type=Path, help="the trained model of another run, to mix with this one")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    e5 = load(asked.body, asked.device, BI.passage_length)
+    dev, searches = scored_sets(asked.texts, "dev"), dev_searches(asked.texts)
+    shares = BI.shares
+    if asked.trial:
+        searches, shares = searches[:1], (0.5, 1.0)
+    record: dict[str, object] = {}
+
+    def measured(
+        name: str, model: BiEncoder, query: str = "", passage: str = ""
+    ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+        sts, search = sts_scores(model, dev), search_scores(model, searches, query=query, passage=passage)
+        record[name] = {"sts": sts, "search": search}
+        (asked.out / "dev.json").write_text(json.dumps(record, ensure_ascii=False, indent=1))
+        say(f"{name}: {line_of(sts, search)}")
+        return sts, search
+
+    if asked.trained is None:
+        measured("e5 with prefixes", e5, QUERY, PASSAGE)
+        model, chosen = trained(asked, e5)
+        model.save(asked.out / "trained", dtype="int8")
+    else:
+        model, chosen = load(asked.trained, asked.device, BI.passage_length), {}
+    mixtures = [(share, 0.0) for share in shares]
+    if asked.earlier is not None:
+        earlier = load(asked.earlier, asked.device, BI.passage_length)
+        mixtures = list(product(BI.mixed_shares, BI.earlier))
+    best, best_score = None, 0.0
+    for share, part in mixtures:
+        mixed = between(e5, model if part == 0 else between(model, earlier, part), share)
+        sts, search = measured(f"{share:.1f} of the way, {part:.2f} of the earlier run", mixed)
         unseen = [search[one.name][0] for one in searches if one.name in CHOOSING] or [0.0]
-        found[share] = fmean(sts.values()) + fmean(unseen)
-    best = max(found, key=found.__getitem__)
-    say(f"best by STS and the sets of sources that were not trained on: {best}")
-    between(e5, model, best).save(asked.out / "model", dtype="int8")
-    chosen = {"share": best, "steps": steps, "training": result.as_dict()}
+        score = fmean(sts.values()) + fmean(unseen)
+        say(f"  STS {fmean(sts.values()):.2f}, sets that choose {fmean(unseen):.2f}: {score:.2f}")
+        if best is None or score > best_score:
+            best, best_score = mixed, score
+            chosen.update(share=share, earlier=part, score=score)
+    assert best is not None
+    best.save(asked.out / "model", dtype="int8")
+    say(f"chosen: {chosen['share']} of the way, {chosen['earlier']} of it by the earlier run")
     (asked.out / "chosen.json").write_text(json.dumps(chosen, default=str))
 
 

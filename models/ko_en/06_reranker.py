@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,32 +26,31 @@ from common import (
     Search,
     dev_searches,
     load,
-    ndcg_and_recall,
+    orders,
     questions_of,
     read_rows,
     say,
+    scored_lists,
     scored_sets,
     silver_rows,
     steps_of,
     sts_scores,
     teachers_scores,
-    unit_vectors,
 )
 from settings import RERANKER
 from torch import Tensor
 from torch.nn import functional
 
-from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, join
 from munjang.students import fewer_layers
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.objectives.base import Given, Objective
 from munjang.types import Threshold
-from munjang.vectors import top_k
 
 Array = np.ndarray[Any, Any]
-CONVERSATION = ("chatbot", "question-pair", "nli")
+TITLES = ("heading", "cross", "name", "term", "summary")
+SENTENCES = ("hypothesis", "question", "sentence")
 
 
 class AnswerOrNone(objectives.CrossRanking):
@@ -66,6 +66,10 @@ class AnswerOrNone(objectives.CrossRanking):
 def list_examples(name: str, queries: list[str], candidates: list[list[str]], scores: Array) -> Examples:
     """Lists with soft labels: the answer, a part by the teachers' scores [n, candidates]; some without an answer."""
     draw = np.random.default_rng(RERANKER.seed)
+    candidates = [list(column) for column in candidates]
+    for number in range(len(candidates) - RERANKER.easy, len(candidates)):  # any other list's answer
+        candidates[number] = [candidates[0][row] for row in draw.integers(0, len(queries), len(queries)).tolist()]
+        scores[:, number] = -1e9
     soft = np.exp(scores - scores.max(axis=1, keepdims=True))
     targets = RERANKER.taught * soft / soft.sum(axis=1, keepdims=True)
     targets[:, 0] += 1 - RERANKER.taught
@@ -82,9 +86,14 @@ def list_examples(name: str, queries: list[str], candidates: list[list[str]], sc
 def lists_of(texts: Path, folder: Path) -> dict[str, Examples]:
     found, stored = questions_of(texts), np.load(folder / "lists.npz")
     scores, rows, places = teachers_scores(found, stored), stored["rows"], stored["places"]
-    talk = np.array([found.sources[place] in CONVERSATION for place in places[:, 0].tolist()])
+    kinds = np.array([found.kinds[row] for row in rows.tolist()])
+    talk = np.array([found.sources[place] == "chatbot" for place in places[:, 0].tolist()])  # answers to anything
+    titles, sentences = np.isin(kinds, TITLES), np.isin(kinds, SENTENCES)
     material = {}
-    for name, some in (("search", np.flatnonzero(~talk)), ("conversation", np.flatnonzero(talk))):
+    for name, chosen in (("questions", ~titles & ~sentences), ("titles", titles), ("sentences", sentences)):
+        some = np.flatnonzero(chosen & ~talk)
+        if not len(some):
+            continue
         candidates = [[found.passages[place] for place in column] for column in places[some].T.tolist()]
         material[name] = list_examples(name, [found.queries[row] for row in rows[some]], candidates, scores[some])
     pairs, stored = read_rows(texts / "translations.jsonl.xz"), np.load(folder / "translations.npz")
@@ -96,26 +105,6 @@ def lists_of(texts: Path, folder: Path) -> dict[str, Examples]:
         "translations", [*sides[0], *sides[1]], candidates, 50 * stored["miner"].astype(np.float32)
     )
     return material
-
-
-def scored_lists(bi: BiEncoder, cross: CrossEncoder, one: Search, count: int) -> tuple[Array, Array, Array]:
-    """Places, cosines and logits [queries, count] of the first passages that the bi-encoder finds."""
-    near = top_k(*(unit_vectors(bi, some) for some in (one.queries, one.passages)), min(count, len(one.passages)))
-    places = np.asarray(near.indices)
-    pairs = ((query, one.passages[p]) for query, row in zip(one.queries, places.tolist(), strict=True) for p in row)
-    return places, np.asarray(near.scores), cross.predict(pairs, raw=True).reshape(places.shape)
-
-
-def orders(places: Array, cosines: Array, logits: Array, answers: list[list[int]]) -> dict[str, tuple[float, float]]:
-    """(nDCG@10, recall@1) of the first stage, of the reranker's order, and of both together for several weights."""
-    report = {"first stage": ndcg_and_recall(places, answers)}
-    for name, scores in (
-        ("reranked", logits),
-        *((f"+ {weight:g} cosine", logits + weight * cosines) for weight in RERANKER.cosine_weights),
-    ):
-        order = np.argsort(-scores, axis=1, kind="stable")
-        report[name] = ndcg_and_recall(np.take_along_axis(places, order, axis=1), answers)
-    return report
 
 
 def relevance(one: Search, places: Array) -> Array:
@@ -159,9 +148,13 @@ def trained(asked: argparse.Namespace) -> CrossEncoder:
         name: (one, AnswerOrNone()) for name, one in lists_of(asked.texts, asked.lists).items()
     }
     people = join(list(scored_sets(asked.texts, "train").values()), name="people")
-    material["silver"] = (silver_rows(asked.texts, asked.silver), objectives.CrossOrder(bce=0.0))
+    if asked.silver is not None:
+        material["silver"] = (silver_rows(asked.texts, asked.silver), objectives.CrossOrder(bce=0.0))
     material["people"] = (people, objectives.CrossOrder(bce=0.0))
-    cross = CrossEncoder.from_body(fewer_layers(bi.parts, asked.layers), 1, seed=RERANKER.seed, device=asked.device)
+    if asked.start is None:
+        cross = CrossEncoder.from_body(fewer_layers(bi.parts, asked.layers), 1, seed=RERANKER.seed, device=asked.device)
+    else:
+        cross = CrossEncoder.load(asked.start, device=asked.device)
     cross.max_length = min(RERANKER.max_length, bi.parts.body.max_positions)
     steps = {
         name: steps_of(one, RERANKER.parts[name], cross, asked.tokens_per_second) for name, (one, _) in material.items()
@@ -174,8 +167,8 @@ def trained(asked: argparse.Namespace) -> CrossEncoder:
     ]
     settings = TrainingSettings(
         max_steps=sum(steps.values()),
-        learning_rate=RERANKER.learning_rate,
-        head_rate=10 * RERANKER.learning_rate,
+        learning_rate=asked.rate,
+        head_rate=10 * asked.rate if asked.start is None else None,
         warm_up=0.06,
         token_budget=262_144,
         seed=RERANKER.seed,
@@ -188,12 +181,15 @@ def trained(asked: argparse.Namespace) -> CrossEncoder:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--bi", "--first", "--texts", "--lists", "--silver", "--out"):
+    for name in ("--bi", "--first", "--texts", "--lists", "--out"):
         parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--silver", type=Path)
     parser.add_argument("--device")
     parser.add_argument("--tokens-per-second", type=float, default=1_500_000.0, help="of the training on this device")
     parser.add_argument("--trial", action="store_true", help="measure one development set only")
     parser.add_argument("--layers", type=int, nargs="+", default=list(RERANKER.layers))
+    parser.add_argument("--start", type=Path, help="train this reranker on instead of a new one")
+    parser.add_argument("--rate", type=float, default=RERANKER.learning_rate)
     parser.add_argument("--trained", type=Path, help="measure and calibrate this model instead of training one")
     asked = parser.parse_args()
     cross = trained(asked) if asked.trained is None else CrossEncoder.load(asked.trained, device=asked.device)
@@ -202,11 +198,13 @@ def main() -> None:
     report: dict[str, Any] = {}
     everyday: dict[str, tuple[Search, Array, Array]] = {}
     for one in dev_searches(asked.texts)[: 1 if asked.trial else None]:
+        if not one.name.startswith("everyday"):
+            one = replace(one, queries=one.queries[: RERANKER.queries], answers=one.answers[: RERANKER.queries])
         places, cosines, logits = scored_lists(first, cross, one, RERANKER.candidates)
         if one.name.startswith("everyday"):
             everyday[one.name] = (one, places, logits)
         if any(one.answers):
-            report[one.name] = orders(places, cosines, logits, one.answers)
+            report[one.name] = orders(places, cosines, logits, one.answers, RERANKER.cosine_weights)
             say(f"{one.name}: " + "  ".join(f"{k} {n:.1f}/{f:.1f}" for k, (n, f) in report[one.name].items()))
     for name in next(iter(report.values())):
         say(f"mean: {name} {fmean(values[name][0] for values in report.values()):.2f}")

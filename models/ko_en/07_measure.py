@@ -10,19 +10,29 @@ import json
 from pathlib import Path
 
 import numpy as np
-from common import say
+from common import Search, orders, say, scored_lists
+from settings import RERANKER
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import load_dataset
 from munjang.data.datasets import load_retrieval
+from munjang.data.retrieval import Retrieval
 from munjang.evaluation.retrieval import RetrievalEvaluator
 from munjang.evaluation.sts import StsEvaluator
-from munjang.evaluation.two_stage import TwoStageEvaluator
 from munjang.vectors import top_k
 
 STS = (("korsts", "test"), ("klue-sts", "dev"), ("stsb", "test"), *((f"sts{year}", "test") for year in range(12, 17)))
 SEARCH = (("korquad", "dev"), ("nfcorpus", "test"))
+
+
+def some_of(retrieval: Retrieval, count: int) -> Search:
+    """Every n-th query, about `count` of them, and the whole corpus."""
+    place = {name: row for row, name in enumerate(retrieval.corpus)}
+    names = [name for name, grades in retrieval.relevant.items() if any(grade > 0 for grade in grades.values())]
+    names = names[:: max(1, len(names) // count)]
+    answers = [[place[text] for text, grade in retrieval.relevant[name].items() if grade > 0] for name in names]
+    return Search(retrieval.name, [retrieval.queries[name] for name in names], list(retrieval.corpus.values()), answers)
 
 
 def main() -> None:
@@ -31,12 +41,11 @@ def main() -> None:
     parser.add_argument("--bi", type=Path, required=True)
     parser.add_argument("--reranker", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--query", default="", help="prefix of queries")
-    parser.add_argument("--passage", default="", help="prefix of passages")
+    parser.add_argument("--queries", type=int, default=1000, help="that are reranked, of each retrieval set")
+    parser.add_argument("--candidates", type=int, default=RERANKER.candidates)
+    parser.add_argument("--cosine-weight", type=float, default=RERANKER.cosine_weight)
     asked = parser.parse_args()
     model = BiEncoder.load(asked.bi)
-    if asked.query or asked.passage:
-        model.parts.prompts.update(query=asked.query, document=asked.passage)
     reranker = None if asked.reranker is None else CrossEncoder.load(asked.reranker)
     found: dict[str, object] = {}
 
@@ -63,10 +72,11 @@ def main() -> None:
         values = RetrievalEvaluator(retrieval)(model).values
         keep(f"{name} {split}", {key: round(100 * values[key], 2) for key in ("recall@1", "recall@10", "ndcg@10")})
         if reranker is not None:
-            both = TwoStageEvaluator(retrieval, reranker)(model).values
+            one = some_of(retrieval, asked.queries)
+            report = orders(*scored_lists(model, reranker, one, asked.candidates), one.answers, [asked.cosine_weight])
             keep(
-                f"{name} {split}, reranked",
-                {key: round(100 * value, 2) for key, value in both.items() if key in ("recall@1", "ndcg@10")},
+                f"{name} {split}, {len(one.queries):,} queries: nDCG@10 (of relevant or not) and recall@1",
+                {key: [round(value, 2) for value in both] for key, both in report.items()},
             )
 
 

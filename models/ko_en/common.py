@@ -160,6 +160,28 @@ def unit_vectors(model: BiEncoder, texts: Sequence[str]) -> Array:
     return model.encode_report(texts, normalize=True).vectors
 
 
+def scored_lists(bi: BiEncoder, cross: CrossEncoder, one: Search, count: int) -> tuple[Array, Array, Array]:
+    """Places, cosines and logits [queries, count] of the first passages that the bi-encoder finds."""
+    near = top_k(*(unit_vectors(bi, some) for some in (one.queries, one.passages)), min(count, len(one.passages)))
+    places = np.asarray(near.indices)
+    pairs = ((query, one.passages[p]) for query, row in zip(one.queries, places.tolist(), strict=True) for p in row)
+    return places, np.asarray(near.scores), cross.predict(pairs, raw=True).reshape(places.shape)
+
+
+def orders(
+    places: Array, cosines: Array, logits: Array, answers: list[list[int]], weights: Sequence[float]
+) -> dict[str, tuple[float, float]]:
+    """(nDCG@10, recall@1) of the first stage, of the reranker's order, and of logit + weight x cosine."""
+    report = {"first stage": ndcg_and_recall(places, answers)}
+    for name, scores in (
+        ("reranked", logits),
+        *((f"+ {weight:g} cosine", logits + weight * cosines) for weight in weights),
+    ):
+        order = np.argsort(-scores, axis=1, kind="stable")
+        report[name] = ndcg_and_recall(np.take_along_axis(places, order, axis=1), answers)
+    return report
+
+
 def load(folder: Path, device: str | None, length: int) -> BiEncoder:
     """A model that reads `length` tokens, or as many as it can."""
     model = BiEncoder.load(folder, device=device)
