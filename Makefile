@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.demo
 
-.PHONY: help demo test test-servers test-browser test-all check format bench bench-train bench-index bench-tasks bench-applications bench-serve bench-plan bench-sharding clean
+.PHONY: help demo test test-servers test-browser test-research test-all check format bench bench-train bench-index bench-tasks bench-applications bench-serve bench-plan bench-sharding clean
 
 help:
 	@echo "make demo      the search page over a small Korean/English sample, in the browser"
 	@echo "make test      the tests (a few minutes on two cores)"
 	@echo "make test-servers  the tests that start PostgreSQL, Milvus and Ray"
 	@echo "make test-browser  the tests of the pages in Chromium; installs it with apt where that is possible"
+	@echo "make test-research  the tests of models/ko_en_0_1 and research/"
 	@echo "make test-all  all of these and the slow tests, with new random examples"
 	@echo "make check     ruff, mypy --strict, the import layers"
 	@echo "make format    ruff, applied"
@@ -44,7 +45,7 @@ demo: $(DEMO)
 
 # One thread for each of the two workers: two that share two cores wait for each other (three times the CPU time).
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow and not gpu and not server and not browser" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow and not gpu and not server and not browser and not research" -n 2 --dist loadfile
 
 # One after another: a server beside a server on two cores is late with everything.
 test-servers: $(STAMP)
@@ -54,6 +55,10 @@ test-servers: $(STAMP)
 test-browser: $(STAMP)
 	.ci/chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "browser and not slow" -n 2 --dist loadfile
+
+# How the bundled models were made (models/ko_en_0_1) and the paper's studies (research).
+test-research: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "research and not gpu" -n 2 --dist loadfile tests/making tests/studies
 
 test-all: $(STAMP)
 	OMP_NUM_THREADS=1 MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile

@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.application_vectors import Array, Asked
 from benchmarks.twins import Said, TwinTable
+from models.ko_en_0_1.calibrating import parakqc_parts
 from munjang.data import Examples, load_dataset
 from munjang.evaluation.metrics import average_precision, best_f1
-from munjang.recipes.bundled.calibrating import parakqc_parts
 from munjang.tasks.paraphrases import mine_paraphrases
 
 TOP, PER_TEXT = 500_000, 100  # sentence-transformers' defaults

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import english
 from munjang.data import Examples, nli_triplets
-from munjang.recipes.reproduce import read_material
+from research import read_material
 
 OBJECTIVES = ("softmax", "mnrl")
 _LABELS = ("entailment", "neutral", "contradiction")

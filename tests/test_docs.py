@@ -96,7 +96,7 @@ def test_snippets_of_the_bundled_models_run(page: str) -> None:
         exec(compile(snippet, f"{page} snippet", "exec"), names)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *MODELS, *SCALE, *(page for pair in TASKS for page in pair)])
+@pytest.mark.parametrize("page", [*PAGES, *SCALE, *(page for pair in TASKS for page in pair)])
 def test_commands_parse(page: str) -> None:
     """No command of a page has an option that is not there; whether its files are is the reader's affair."""
     found = [part for line in _commands(page) for part in line.split(" | ") if part.startswith("munjang ")]

@@ -42,7 +42,7 @@ _SIZES = {"1000": "20", "32000": "200", "256,128,64": "16,8", "192": "16", "384"
 # What runs elsewhere: servers of others have tests of their own (`server`), GPUs and hours are not here.
 _ELSEWHERE = (
     (r"postgresql:|milvus:|--engine ray", "a server or cluster"),
-    (r"^munjang reproduce", "hours"),
+    (r"^python -m (research|models)", "hours"),
     (r"^(torchrun|accelerate)|-m munjang train", "several processes"),
     (r"^(make|pip) ", "makes an environment, and runs all tests"),
     (r"--device cuda|gpu\.json", "a GPU"),

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from common import pair_key, say, write_rows
+from everyday import read_questions
 from queries import (
     heading_query,
     keywords,
@@ -42,10 +43,9 @@ from sources import (
 )
 
 import munjang
-from munjang.data import Examples, load_dataset, nli_triplets
-from munjang.data.files import read_texts
+from munjang.data import Examples, load_dataset, nli_triplets, read_texts
+from munjang.data.formats import parallel_by_source
 from munjang.data.normalise import normalise
-from munjang.data.pairs import parallel_by_source
 from munjang.vectors import top_k
 
 FORBIDDEN_SOURCES = ("xnli-dev", "wikiqa")
@@ -359,7 +359,6 @@ def asked_of(passages: list[Passage], draw: random.Random) -> list[Passage]:
 def everyday() -> list[dict[str, object]]:
     """Questions about the sample documents of the demo: those with an answer, and those without."""
     from munjang.demo.corpus import documents
-    from munjang.recipes.bundled.everyday import read_questions
 
     texts = {row["id"]: row["text"] for row in documents()}
     place = {name: number for number, name in enumerate(texts)}
@@ -441,7 +440,7 @@ def sentence_rows(
         texts = list(dict.fromkeys(load_dataset(name, split, data).texts()))
         nli += texts if name == "klue-nli" else draw.sample(texts, min(len(texts), DATA.english_nli // 4))
     hidden = {text for one in held if one.source == "nli" for text in (one.text, *(query for _, query in one.queries))}
-    reviews = [row.text for row in read_texts(next((data / "nsmc").glob("reviews.txt*")))]
+    reviews = read_texts(next((data / "nsmc").glob("reviews.txt*")))
     plain = [
         *nli,
         *load_dataset("chatbot", "train", data).texts(),

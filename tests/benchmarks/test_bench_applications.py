@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import applications, classification, clustering_quality, mining_quality  # noqa: E402
 from benchmarks.application_vectors import Asked  # noqa: E402
 from benchmarks.mining_quality import Pairs  # noqa: E402
 from benchmarks.twins import Said, TwinTable, write_pages  # noqa: E402
-
-from benchmarks import applications, classification, clustering_quality, mining_quality  # noqa: E402
 from munjang.data import Examples  # noqa: E402
 
 KOREAN = {

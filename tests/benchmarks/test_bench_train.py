@@ -13,9 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.train_sides import Clock, Job, Ours, Peer  # noqa: E402
-
 from benchmarks import models, timing, train, train_data, train_measure, train_page, train_sides  # noqa: E402
+from benchmarks.train_sides import Clock, Job, Ours, Peer  # noqa: E402
 from munjang.data import Examples  # noqa: E402
 
 
@@ -135,6 +134,7 @@ def test_settings_reach_the_peers_trainer(tiny_path: Path, tmp_path: Path) -> No
 def test_the_softmax_layers_gradients_do_not_add_up(tiny_path: Path, tmp_path: Path) -> None:
     """Releases that clear only the model's gradients get help; others need none."""
     import transformers
+
     from benchmarks.sides import load_peer
 
     seen: list[bool] = []

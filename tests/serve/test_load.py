@@ -17,10 +17,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import serve_load  # noqa: E402
 from benchmarks.serve import Direct  # noqa: E402
 from benchmarks.serve_load import Mix, Texts, flood, run  # noqa: E402
-
-from benchmarks import serve_load  # noqa: E402
 
 TEXTS = [f"{'비가 온다' if n % 2 else 'It is raining'} {n}" for n in range(64)]
 POOL = Texts(TEXTS, np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32))

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+
 from benchmarks.gallery import run
 
 ROOT = Path(__file__).parents[2]

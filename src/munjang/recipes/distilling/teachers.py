@@ -19,7 +19,6 @@ from munjang.errors import InputError, ModelError, ModelNotFoundError
 from munjang.nn.heads import Dense
 from munjang.recipes.distilling.options import DistillOptions, Teacher, VectorTeacher
 from munjang.recipes.distilling.teacher_vectors import Encode, TeacherVectors, blocks_of, open_vectors
-from munjang.recipes.distilling.universal import UniversalTeacher, is_universal
 
 if TYPE_CHECKING:
     from munjang.students import StudentPlan
@@ -133,8 +132,6 @@ def _loaded(teacher: Teacher, number: int, options: DistillOptions) -> Loaded:
         return Loaded(teacher, given, called(given.parts.source) or (f"teacher {number}" if number else "guide"))
     if not isinstance(given, str | Path):
         return Loaded(teacher, given, f"{type(given).__name__} ({given.fingerprint[:12]})")
-    if is_universal(given):
-        return Loaded(teacher, UniversalTeacher.load(given, options.device), called(str(given)))
     model = load_any(given, device=options.device)
     return Loaded(teacher, model, called(str(given)))
 
