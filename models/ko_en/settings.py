@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from munjang.training import TrainingSettings
 
+VERSION = "0.2.0"  # of the models, in their cards
+
 
 @dataclass(frozen=True)
 class Body:
