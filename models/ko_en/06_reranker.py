@@ -107,24 +107,23 @@ def lists_of(texts: Path, folder: Path) -> dict[str, Examples]:
     return material
 
 
-def relevance(one: Search, places: Array) -> Array:
-    """bool [queries, candidates]."""
-    return np.array([np.isin(row, right) for row, right in zip(places.tolist(), one.answers, strict=True)], bool)
-
-
 def calibrated(
-    cross: CrossEncoder, lists: dict[str, tuple[Search, Array, Array]]
+    cross: CrossEncoder, lists: dict[str, tuple[Search, Array, Array]], weight: float
 ) -> tuple[CrossEncoder, dict[str, Any]]:
-    """Platt scaling and the threshold of an answer, on every second question; how they do on the others."""
+    """Platt scaling and the threshold of an answer, on every second question; how they do on the others.
+
+    weight: of the cosine beside the logit; it is kept in units of the logits that come out.
+    """
     pairs, labels = [], []
     for one, places, _ in lists.values():
-        for query, row, right in list(zip(one.queries, places.tolist(), relevance(one, places), strict=True))[::2]:
+        for query, row, right in list(zip(one.queries, places.tolist(), one.answers, strict=True))[::2]:
             pairs += [(query, one.passages[place]) for place in row]
-            labels += right.astype(int).tolist()
+            labels += [int(place in right) for place in row]
     platt = cross.calibrate(pairs, labels)
-    best: dict[str, Array] = {}
-    for name, (_, _, logits) in lists.items():
-        best[name] = 1 / (1 + np.exp(-(platt.scale * logits + platt.shift).max(axis=1)))
+    best = {
+        name: 1 / (1 + np.exp(-(platt.scale * logits + platt.shift).max(axis=1)))
+        for name, (_, _, logits) in lists.items()
+    }
     answered, without = best["everyday"], best["everyday, no answer"]
     grid = np.unique(np.round(np.concatenate([answered[::2], without[::2]]), 4))
     values = [((answered[::2] > value).mean() + (without[::2] <= value).mean()) / 2 for value in grid]
@@ -135,6 +134,7 @@ def calibrated(
         "calibration error": [platt.ece_before, platt.ece_after],
         "relevant": float(np.mean(labels)),
         "threshold": limit,
+        "cosine weight": weight * platt.scale,
         "answered": 100 * float((answered[1::2] > limit).mean()),
         "refused": 100 * float((without[1::2] <= limit).mean()),
     }
@@ -206,12 +206,13 @@ def main() -> None:
         if any(one.answers):
             report[one.name] = orders(places, cosines, logits, one.answers, RERANKER.cosine_weights)
             say(f"{one.name}: " + "  ".join(f"{k} {n:.1f}/{f:.1f}" for k, (n, f) in report[one.name].items()))
-    for name in next(iter(report.values())):
-        say(f"mean: {name} {fmean(values[name][0] for values in report.values()):.2f}")
+    means = {name: fmean(values[name][0] for values in report.values()) for name in next(iter(report.values()))}
+    weight = max(RERANKER.cosine_weights, key=lambda each: means[f"+ {each:g} cosine"])
+    say("mean nDCG@10: " + "  ".join(f"{name} {value:.2f}" for name, value in means.items()))
     report["STS"] = sts_scores(cross, scored_sets(asked.texts, "dev"))
     say(f"STS: {report['STS']}")
     if len(everyday) == 2:
-        cross, report["calibration"] = calibrated(cross, everyday)
+        cross, report["calibration"] = calibrated(cross, everyday, weight)
         say(f"calibration: {report['calibration']}")
     cross.save(asked.out / "model", dtype="int8")
     (asked.out / "dev.json").write_text(json.dumps(report, ensure_ascii=False, indent=1))

@@ -43,10 +43,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--queries", type=int, default=1000, help="that are reranked, of each retrieval set")
     parser.add_argument("--candidates", type=int, default=RERANKER.candidates)
-    parser.add_argument("--cosine-weight", type=float, default=RERANKER.cosine_weight)
+    parser.add_argument("--cosine-weight", type=float, help="default: the one that 06 chose")
     asked = parser.parse_args()
     model = BiEncoder.load(asked.bi)
     reranker = None if asked.reranker is None else CrossEncoder.load(asked.reranker)
+    weight = asked.cosine_weight
+    if weight is None and reranker is not None:
+        weight = float(str(reranker.thresholds["answer"].measured["cosine weight"]))
     found: dict[str, object] = {}
 
     def keep(name: str, value: object) -> None:
@@ -73,7 +76,7 @@ def main() -> None:
         keep(f"{name} {split}", {key: round(100 * values[key], 2) for key in ("recall@1", "recall@10", "ndcg@10")})
         if reranker is not None:
             one = some_of(retrieval, asked.queries)
-            report = orders(*scored_lists(model, reranker, one, asked.candidates), one.answers, [asked.cosine_weight])
+            report = orders(*scored_lists(model, reranker, one, asked.candidates), one.answers, [weight])
             keep(
                 f"{name} {split}, {len(one.queries):,} queries: nDCG@10 (of relevant or not) and recall@1",
                 {key: [round(value, 2) for value in both] for key, both in report.items()},

@@ -150,7 +150,7 @@ def main() -> None:
             pipeline="text-ranking",
             what="Scores a question and a passage: the probability that the passage answers it.",
             code='reranker = munjang.load_reranker("munjang-rerank-ko-en")\nreranker.rank("question", ["passage"])',
-            notes="Order candidates by logit + weight x cosine of the bi-encoder (`settings.py`: `cosine_weight`).\n",
+            notes="Order candidates by logit + weight x cosine of the bi-encoder (`munjang.json`: `cosine weight`).\n",
             **common,
         )
         cross.save(asked.out, dtype="int8", card=card)

@@ -137,7 +137,6 @@ class Reranker:
     queries: int = 300  # of each development set that are measured
     candidates: int = 30  # of the first stage that are reranked in the measurements
     cosine_weights: tuple[float, ...] = (20.0, 40.0, 80.0, 120.0)  # of the cosine beside the logit in the final order
-    cosine_weight: float = 80.0  # the one that was chosen
 
 
 BODY, DATA, SILVER, LISTS, BI, RERANKER = Body(), Data(), Silver(), Lists(), BiEncoder(), Reranker()
