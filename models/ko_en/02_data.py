@@ -300,14 +300,14 @@ def dev_sets(held: list[Passage], translations: list[tuple[str, str]], draw: ran
             for kind, text in passage.queries:
                 if kind in kinds:
                     places[change(text)].append(place)
-        asked = list(places)
-        draw.shuffle(asked)
-        asked = asked[: DATA.dev_queries]
+        queries = list(places)
+        draw.shuffle(queries)
+        queries = queries[: DATA.dev_queries]
         return {
             "name": name,
-            "queries": asked,
-            "passages": [one.text for one in passages],
-            "answers": [places[text] for text in asked],
+            "queries": queries,
+            "passages": [passage.text for passage in passages],
+            "answers": [places[text] for text in queries],
         }
 
     def of(*sources: str, language: str = "") -> list[Passage]:
@@ -348,12 +348,12 @@ def dev_sets(held: list[Passage], translations: list[tuple[str, str]], draw: ran
 
 def asked_of(passages: list[Passage], draw: random.Random) -> list[Passage]:
     """The same passages, each with a question made of one of its sentences."""
-    found = []
-    for one in passages:
-        sentences = sentences_of(one.text)
-        made = sentence_question(draw.choice(sentences), one.language, draw) if sentences else ""
-        found.append(replace(one, queries=[("asked", made)] if made else []))
-    return found
+    changed = []
+    for passage in passages:
+        sentences = sentences_of(passage.text)
+        made = sentence_question(draw.choice(sentences), passage.language, draw) if sentences else ""
+        changed.append(replace(passage, queries=[("asked", made)] if made else []))
+    return changed
 
 
 def everyday() -> list[dict[str, object]]:
@@ -362,13 +362,17 @@ def everyday() -> list[dict[str, object]]:
 
     texts = {row["id"]: row["text"] for row in documents()}
     place = {name: number for number, name in enumerate(texts)}
-    asked = read_questions()
+    questions = read_questions()
     return [
         {
             "name": name,
-            "queries": [one.query for one in asked if bool(one.answers) == answered],
+            "queries": [question.query for question in questions if bool(question.answers) == answered],
             "passages": list(texts.values()),
-            "answers": [sorted(place[name] for name in one.answers) for one in asked if bool(one.answers) == answered],
+            "answers": [
+                sorted(place[name] for name in question.answers)
+                for question in questions
+                if bool(question.answers) == answered
+            ],
         }
         for name, answered in (("everyday", True), ("everyday, no answer", False))
     ]
@@ -458,24 +462,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("--data", "--bills", "--debian", "--out"):
         parser.add_argument(name, type=Path, required=True)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     draw = random.Random(DATA.seed)
-    known = evaluation_texts(asked.data)
+    known = evaluation_texts(args.data)
     say(f"{len(known):,} sentences of evaluation sets")
     passages = [
-        *bill_passages(asked.bills, draw),
-        *manual_passages(asked.debian, draw),
-        *dictionary_passages(asked.debian, draw),
-        *nli_passages(asked.data, draw),
-        *chat_passages(asked.data),
+        *bill_passages(args.bills, draw),
+        *manual_passages(args.debian, draw),
+        *dictionary_passages(args.debian, draw),
+        *nli_passages(args.data, draw),
+        *chat_passages(args.data),
     ]
-    translations = parallel_sources(asked.data, known, draw)
+    translations = parallel_sources(args.data, known, draw)
     dev_translations = translations["tatoeba"][:1000]
     translations["tatoeba"] = translations["tatoeba"][1000:]
     hidden = {text for pair in dev_translations for text in pair}
     for source in translations:
         translations[source] = [pair for pair in translations[source] if not hidden.intersection(pair)]
-    passages += joined_passages(sentence_units(asked.data, translations, known), draw)
+    passages += joined_passages(sentence_units(args.data, translations, known), draw)
     say("sentences joined to passages")
     passages = [one for one in passages if normalise(one.text) not in known and len(one.text) > 3]
     for one in passages:
@@ -492,34 +496,34 @@ def main() -> None:
         f"{dict(Counter(one.source for one in kept))}"
     )
     say(str(dict(Counter(kind for one in kept for kind, _ in one.queries))))
-    scored = scored_rows(asked.data)
-    sentences = sentence_rows(asked.data, scored, translations, known, held, draw)
+    scored = scored_rows(args.data)
+    sentences = sentence_rows(args.data, scored, translations, known, held, draw)
     say(f"{len(sentences):,} sentences, {len(scored):,} scored pairs")
     triplets: list[list[str]] = []
     for name, split in (("klue-nli", "train"), ("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")):
         found: Examples = nli_triplets(
-            load_dataset(name, split, asked.data), both_directions=False, without_negative="leave out", seed=0
+            load_dataset(name, split, args.data), both_directions=False, without_negative="leave out", seed=0
         )
         triplets += [list(map(clean, row)) for row in zip(*found.columns.values(), strict=True)]
     triplets = [row for row in triplets if not any(normalise(text) in known for text in row)]
     pairs = {
         pair_key(a, b)
         for name, split in SCORED
-        for a, b in zip(*load_dataset(name, split, asked.data).columns.values(), strict=True)
+        for a, b in zip(*load_dataset(name, split, args.data).columns.values(), strict=True)
     }
     pairs |= {pair_key(str(a), str(b)) for _, _, a, b, _ in scored}
     write_rows(
-        asked.out / "passages.jsonl.xz", ([one.text, one.source, one.group, one.language, one.queries] for one in kept)
+        args.out / "passages.jsonl.xz", ([one.text, one.source, one.group, one.language, one.queries] for one in kept)
     )
-    write_rows(asked.out / "sentences.jsonl.xz", sentences)
-    write_rows(asked.out / "scored.jsonl.xz", scored)
-    write_rows(asked.out / "nli.jsonl.xz", draw.sample(triplets, min(len(triplets), 30_000)))
+    write_rows(args.out / "sentences.jsonl.xz", sentences)
+    write_rows(args.out / "scored.jsonl.xz", scored)
+    write_rows(args.out / "nli.jsonl.xz", draw.sample(triplets, min(len(triplets), 30_000)))
     write_rows(
-        asked.out / "translations.jsonl.xz", ([source, *pair] for source, some in translations.items() for pair in some)
+        args.out / "translations.jsonl.xz", ([source, *pair] for source, some in translations.items() for pair in some)
     )
-    write_rows(asked.out / "dev.jsonl.xz", dev)
-    np.save(asked.out / "known.npy", np.array(sorted(pairs), np.uint64))
-    for file in sorted(asked.out.iterdir()):
+    write_rows(args.out / "dev.jsonl.xz", dev)
+    np.save(args.out / "known.npy", np.array(sorted(pairs), np.uint64))
+    for file in sorted(args.out.iterdir()):
         say(f"  {file.name}: {file.stat().st_size / 1e6:.1f} MB")
 
 

@@ -109,27 +109,27 @@ def main() -> None:
     parser.add_argument("--prefix", default="query: ", help="of every text that --body reads")
     parser.add_argument("--device")
     parser.add_argument("--trial", type=float, default=1.0, help="share of everything, for a trial")
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    rows = read_rows(asked.texts / "sentences.jsonl.xz")
-    dev = scored_sets(asked.texts, "dev")
-    people = both_ways(join(list(scored_sets(asked.texts, "train").values()), name="people"))
-    if asked.trial < 1:
-        rows = [[text, kind, -1] for text, kind, _ in rows[:: round(1 / asked.trial)]]
-        people = people.take(np.arange(0, len(people), round(1 / asked.trial)))
-        dev = {name: one.take(np.arange(min(len(one), 100))) for name, one in dev.items()}
-    bi = load(asked.body, asked.device, SILVER.max_length)
-    vectors = bi.encode_report([asked.prefix + text for text, *_ in rows], normalize=True).vectors
-    pairs = without_known(rows, neighbour_pairs(rows, vectors, str(bi.device)), np.load(asked.texts / "known.npy"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    rows = read_rows(args.texts / "sentences.jsonl.xz")
+    dev = scored_sets(args.texts, "dev")
+    people = both_ways(join(list(scored_sets(args.texts, "train").values()), name="people"))
+    if args.trial < 1:
+        rows = [[text, kind, -1] for text, kind, _ in rows[:: round(1 / args.trial)]]
+        people = people.take(np.arange(0, len(people), round(1 / args.trial)))
+        dev = {name: examples.take(np.arange(min(len(examples), 100))) for name, examples in dev.items()}
+    bi = load(args.body, args.device, SILVER.max_length)
+    vectors = bi.encode_report([args.prefix + text for text, *_ in rows], normalize=True).vectors
+    pairs = without_known(rows, neighbour_pairs(rows, vectors, str(bi.device)), np.load(args.texts / "known.npy"))
     if len(pairs) > SILVER.max_pairs:
         pairs = np.random.default_rng(0).permutation(pairs)[: SILVER.max_pairs]
     a, b = ([rows[place][0] for place in side] for side in pairs.T.tolist())
     say(f"{len(rows):,} sentences, {len(pairs):,} pairs")
-    reranker = CrossEncoder.load(asked.reranker, device=asked.device)
-    cosine = Cosine(bi, asked.prefix, people)
+    reranker = CrossEncoder.load(args.reranker, device=args.device)
+    cosine = Cosine(bi, args.prefix, people)
     votes = {"reranker": crossed(reranker, a, b), "cosine": cosine(a, b)}
     say("scored by the reranker and the bi-encoder")
-    cross = CrossEncoder.from_body(bi, 1, seed=SILVER.seed, device=asked.device)
+    cross = CrossEncoder.from_body(bi, 1, seed=SILVER.seed, device=args.device)
     cross.max_length = bi.max_length
     some = np.random.default_rng(1).permutation(len(pairs))[: SILVER.first_pairs]
     labels = np.clip(0.75 * votes["reranker"] + 0.25 * votes["cosine"], 0, 1).astype(np.float32)
@@ -141,19 +141,19 @@ def main() -> None:
     votes["cross"] = crossed(cross, a, b)
     judged = {
         name: {
-            "reranker": crossed(reranker, *one.columns.values(), both=True),
-            "cosine": cosine(*one.columns.values()),
-            "cross": crossed(cross, *one.columns.values(), both=True),
+            "reranker": crossed(reranker, *examples.columns.values(), both=True),
+            "cosine": cosine(*examples.columns.values()),
+            "cross": crossed(cross, *examples.columns.values(), both=True),
         }
-        for name, one in dev.items()
+        for name, examples in dev.items()
     }
 
     def agreement(weights: dict[str, float]) -> dict[str, float]:
         return {
             name: round(
-                100 * spearman(np.asarray(one.targets), sum(w * judged[name][k] for k, w in weights.items())), 2
+                100 * spearman(np.asarray(examples.targets), sum(w * judged[name][k] for k, w in weights.items())), 2
             )
-            for name, one in dev.items()
+            for name, examples in dev.items()
         }
 
     for name in votes:
@@ -166,7 +166,7 @@ def main() -> None:
     say(f"  weights {best}: {agreement(best)}")
     mean = sum(weight * votes[name] for name, weight in best.items()) / sum(best.values())
     np.savez_compressed(
-        asked.out / "silver.npz", pairs=pairs.astype(np.int32), labels=np.clip(mean, 0, 1).astype(np.float16)
+        args.out / "silver.npz", pairs=pairs.astype(np.int32), labels=np.clip(mean, 0, 1).astype(np.float16)
     )
 
 

@@ -74,27 +74,34 @@ def cosines(queries: Array, passages: Array, rows: Array, places: Array) -> Arra
 
 
 def search_lists(
-    found: Questions, e5: BiEncoder, miner: BiEncoder, reranker: CrossEncoder, out: Path, *, most: int, processes: int
+    questions: Questions,
+    e5: BiEncoder,
+    miner: BiEncoder,
+    reranker: CrossEncoder,
+    out: Path,
+    *,
+    most: int,
+    processes: int,
 ) -> None:
-    own_e5 = unit_vectors(e5, [QUERY + text for text in found.queries])
-    passages_e5 = unit_vectors(e5, [PASSAGE + text for text in found.passages])
+    own_e5 = unit_vectors(e5, [QUERY + text for text in questions.queries])
+    passages_e5 = unit_vectors(e5, [PASSAGE + text for text in questions.passages])
     np.savez(out / "e5.npz", queries=own_e5.astype(np.float16), passages=passages_e5.astype(np.float16))
-    own, passages = unit_vectors(miner, found.queries), unit_vectors(miner, found.passages)
-    say(f"{len(found.queries):,} queries and {len(found.passages):,} passages encoded by e5 and by the miner")
+    own, passages = unit_vectors(miner, questions.queries), unit_vectors(miner, questions.passages)
+    say(f"{len(questions.queries):,} queries and {len(questions.passages):,} passages encoded by e5 and by the miner")
     draw = np.random.default_rng(LISTS.seed)
-    rows = draw.permutation(len(found.queries))[:most]
-    answers = found.answers[rows]
+    rows = draw.permutation(len(questions.queries))[:most]
+    answers = questions.answers[rows]
     near = top_k(own[rows], passages, min(LISTS.by_vectors, len(passages)), memory_mb=8192, device=str(miner.device))
-    words = by_words(found.passages, [found.queries[row] for row in rows], processes)
+    words = by_words(questions.passages, [questions.queries[row] for row in rows], processes)
     candidates = np.concatenate([np.asarray(near.indices), words], axis=1)
-    own_group = found.groups[candidates] == found.groups[answers][:, None]
+    own_group = questions.groups[candidates] == questions.groups[answers][:, None]
     places = np.concatenate(
         [answers[:, None], negatives_of(np.asarray(near.indices), words, own_group, draw)], axis=1
     ).astype(np.int32)
     first = [float((column[:, 0] == answers).mean()) for column in (np.asarray(near.indices), words)]
     say(f"{len(rows):,} lists; first: miner {100 * first[0]:.1f} %, BM25 {100 * first[1]:.1f} %")
     pairs = (
-        (found.queries[row], found.passages[place])
+        (questions.queries[row], questions.passages[place])
         for row, some in zip(rows.tolist(), places.tolist(), strict=True)
         for place in some
     )
@@ -135,13 +142,13 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--lists", type=int, default=LISTS.lists)
     parser.add_argument("--processes", type=int, default=8)
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    e5, miner = (load(folder, asked.device, LISTS.passage_length) for folder in (asked.body, asked.miner))
-    reranker = CrossEncoder.load(asked.reranker, device=asked.device)
-    found = questions_of(asked.texts)
-    search_lists(found, e5, miner, reranker, asked.out, most=asked.lists, processes=asked.processes)
-    translation_lists(asked.texts, miner, asked.out)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    e5, miner = (load(folder, args.device, LISTS.passage_length) for folder in (args.body, args.miner))
+    reranker = CrossEncoder.load(args.reranker, device=args.device)
+    questions = questions_of(args.texts)
+    search_lists(questions, e5, miner, reranker, args.out, most=args.lists, processes=args.processes)
+    translation_lists(args.texts, miner, args.out)
 
 
 if __name__ == "__main__":

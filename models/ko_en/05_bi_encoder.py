@@ -113,20 +113,20 @@ class Search(Objective):
 
 def search_rows(texts: Path, folder: Path) -> tuple[Examples, tuple[list[Array], Array, Array]]:
     """Queries with their passage and the hardest of its list's negatives; e5's vectors, teachers' scores, groups."""
-    found, stored, e5 = questions_of(texts), np.load(folder / "lists.npz"), np.load(folder / "e5.npz")
+    questions, stored, e5 = questions_of(texts), np.load(folder / "lists.npz"), np.load(folder / "e5.npz")
     rows, places = stored["rows"], stored["places"]
-    scores = teachers_scores(found, stored)
+    scores = teachers_scores(questions, stored)
     # Hard is what the teachers score high; what they score far above the answer may be an answer too.
     hard = np.where(scores[:, 1:] > scores[:, :1] + BI.doubtful, -np.inf, scores[:, 1:])
     order = np.concatenate([np.zeros((len(rows), 1), int), 1 + (-hard).argsort(axis=1)[:, : BI.negatives]], axis=1)
     places, scores = (np.take_along_axis(each, order, axis=1) for each in (places, scores))
-    columns = {"anchor": [found.queries[row] for row in rows.tolist()]}
+    columns = {"anchor": [questions.queries[row] for row in rows.tolist()]}
     for name, column in zip(
         ("positive", "negative", *(f"negative_{i}" for i in range(2, 9))), places.T.tolist(), strict=False
     ):
-        columns[name] = [found.passages[place] for place in column]
+        columns[name] = [questions.passages[place] for place in column]
     known = [e5["queries"][rows], *(e5["passages"][column] for column in places.T)]
-    return Examples("queries", "pairs", columns), (known, scores, found.groups[places])
+    return Examples("queries", "pairs", columns), (known, scores, questions.groups[places])
 
 
 def translation_rows(texts: Path, folder: Path, e5: BiEncoder) -> tuple[Examples, tuple[list[Array], Array, Array]]:
@@ -162,22 +162,22 @@ def nli_rows(texts: Path) -> Examples:
     return Examples("nli", "pairs", {name: [row[i] for row in rows] for i, name in enumerate(names)})
 
 
-def trained(asked: argparse.Namespace, e5: BiEncoder) -> tuple[BiEncoder, dict[str, object]]:
-    rows, taught = search_rows(asked.texts, asked.lists)
-    turned, turned_taught = translation_rows(asked.texts, asked.lists, e5)
-    people = join(list(scored_sets(asked.texts, "train").values()), name="people")
+def trained(args: argparse.Namespace, e5: BiEncoder) -> tuple[BiEncoder, dict[str, object]]:
+    rows, taught = search_rows(args.texts, args.lists)
+    turned, turned_taught = translation_rows(args.texts, args.lists, e5)
+    people = join(list(scored_sets(args.texts, "train").values()), name="people")
     material: dict[str, tuple[Examples, Objective]] = {
         "queries": (rows, Search(*taught, weights=BI.search, scale=BI.scale)),
         "translations": (turned, Search(*turned_taught, weights=BI.translated, scale=BI.scale)),
-        "silver": (silver_rows(asked.texts, asked.silver), objectives.CoSent(scale=BI.scale)),
+        "silver": (silver_rows(args.texts, args.silver), objectives.CoSent(scale=BI.scale)),
         "people": (people, objectives.CoSent(scale=BI.scale)),
-        "nli": (nli_rows(asked.texts), objectives.Ranking(scale=BI.scale)),
+        "nli": (nli_rows(args.texts), objectives.Ranking(scale=BI.scale)),
     }
-    say(f"material: { ({name: len(one) for name, (one, _) in material.items()}) }")
-    model = load(asked.body, asked.device, BI.passage_length)
+    say(f"material: { ({name: len(examples) for name, (examples, _) in material.items()}) }")
+    model = load(args.body, args.device, BI.passage_length)
     parts = {name: BI.parts[name] for name in material}
     steps = {
-        name: steps_of(material[name][0], part, model, asked.tokens_per_second * asked.seconds)
+        name: steps_of(material[name][0], part, model, args.tokens_per_second * args.seconds)
         for name, part in parts.items()
     }
     say(f"steps: {steps}")
@@ -208,12 +208,12 @@ def main() -> None:
     parser.add_argument("--trial", action="store_true", help="measure one development set and two shares only")
     parser.add_argument("--trained", type=Path, help="measure and mix this model instead of training one")
     parser.add_argument("--earlier", type=Path, help="the trained model of another run, to mix with this one")
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    e5 = load(asked.body, asked.device, BI.passage_length)
-    dev, searches = scored_sets(asked.texts, "dev"), dev_searches(asked.texts)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    e5 = load(args.body, args.device, BI.passage_length)
+    dev, searches = scored_sets(args.texts, "dev"), dev_searches(args.texts)
     shares = BI.shares
-    if asked.trial:
+    if args.trial:
         searches, shares = searches[:1], (0.5, 1.0)
     record: dict[str, object] = {}
 
@@ -222,34 +222,34 @@ def main() -> None:
     ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
         sts, search = sts_scores(model, dev), search_scores(model, searches, query=query, passage=passage)
         record[name] = {"sts": sts, "search": search}
-        (asked.out / "dev.json").write_text(json.dumps(record, ensure_ascii=False, indent=1))
+        (args.out / "dev.json").write_text(json.dumps(record, ensure_ascii=False, indent=1))
         say(f"{name}: {line_of(sts, search)}")
         return sts, search
 
-    if asked.trained is None:
+    if args.trained is None:
         measured("e5 with prefixes", e5, QUERY, PASSAGE)
-        model, chosen = trained(asked, e5)
-        model.save(asked.out / "trained", dtype="int8")
+        model, chosen = trained(args, e5)
+        model.save(args.out / "trained", dtype="int8")
     else:
-        model, chosen = load(asked.trained, asked.device, BI.passage_length), {}
+        model, chosen = load(args.trained, args.device, BI.passage_length), {}
     mixtures = [(share, 0.0) for share in shares]
-    if asked.earlier is not None:
-        earlier = load(asked.earlier, asked.device, BI.passage_length)
+    if args.earlier is not None:
+        earlier = load(args.earlier, args.device, BI.passage_length)
         mixtures = list(product(BI.mixed_shares, BI.earlier))
     best, best_score = None, 0.0
     for share, part in mixtures:
         mixed = between(e5, model if part == 0 else between(model, earlier, part), share)
-        sts, search = measured(f"{share:.1f} of the way, {part:.2f} of the earlier run", mixed)
-        unseen = [search[one.name][0] for one in searches if one.name in CHOOSING] or [0.0]
+        sts, retrieval = measured(f"{share:.1f} of the way, {part:.2f} of the earlier run", mixed)
+        unseen = [retrieval[search.name][0] for search in searches if search.name in CHOOSING] or [0.0]
         score = fmean(sts.values()) + fmean(unseen)
         say(f"  STS {fmean(sts.values()):.2f}, sets that choose {fmean(unseen):.2f}: {score:.2f}")
         if best is None or score > best_score:
             best, best_score = mixed, score
             chosen.update(share=share, earlier=part, score=score)
     assert best is not None
-    best.save(asked.out / "model", dtype="int8")
+    best.save(args.out / "model", dtype="int8")
     say(f"chosen: {chosen['share']} of the way, {chosen['earlier']} of it by the earlier run")
-    (asked.out / "chosen.json").write_text(json.dumps(chosen, default=str))
+    (args.out / "chosen.json").write_text(json.dumps(chosen, default=str))
 
 
 if __name__ == "__main__":

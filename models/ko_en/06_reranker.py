@@ -84,18 +84,18 @@ def list_examples(name: str, queries: list[str], candidates: list[list[str]], sc
 
 
 def lists_of(texts: Path, folder: Path) -> dict[str, Examples]:
-    found, stored = questions_of(texts), np.load(folder / "lists.npz")
-    scores, rows, places = teachers_scores(found, stored), stored["rows"], stored["places"]
-    kinds = np.array([found.kinds[row] for row in rows.tolist()])
-    talk = np.array([found.sources[place] == "chatbot" for place in places[:, 0].tolist()])  # answers to anything
+    questions, stored = questions_of(texts), np.load(folder / "lists.npz")
+    scores, rows, places = teachers_scores(questions, stored), stored["rows"], stored["places"]
+    kinds = np.array([questions.kinds[row] for row in rows.tolist()])
+    talk = np.array([questions.sources[place] == "chatbot" for place in places[:, 0].tolist()])  # answers to anything
     titles, sentences = np.isin(kinds, TITLES), np.isin(kinds, SENTENCES)
     material = {}
     for name, chosen in (("questions", ~titles & ~sentences), ("titles", titles), ("sentences", sentences)):
         some = np.flatnonzero(chosen & ~talk)
         if not len(some):
             continue
-        candidates = [[found.passages[place] for place in column] for column in places[some].T.tolist()]
-        material[name] = list_examples(name, [found.queries[row] for row in rows[some]], candidates, scores[some])
+        candidates = [[questions.passages[place] for place in column] for column in places[some].T.tolist()]
+        material[name] = list_examples(name, [questions.queries[row] for row in rows[some]], candidates, scores[some])
     pairs, stored = read_rows(texts / "translations.jsonl.xz"), np.load(folder / "translations.npz")
     sides, half = [[row[1] for row in pairs], [row[2] for row in pairs]], len(pairs)
     candidates = [
@@ -115,9 +115,9 @@ def calibrated(
     weight: of the cosine beside the logit; it is kept in units of the logits that come out.
     """
     pairs, labels = [], []
-    for one, places, _ in lists.values():
-        for query, row, right in list(zip(one.queries, places.tolist(), one.answers, strict=True))[::2]:
-            pairs += [(query, one.passages[place]) for place in row]
+    for search, places, _ in lists.values():
+        for query, row, right in list(zip(search.queries, places.tolist(), search.answers, strict=True))[::2]:
+            pairs += [(query, search.passages[place]) for place in row]
             labels += [int(place in right) for place in row]
     platt = cross.calibrate(pairs, labels)
     best = {
@@ -142,33 +142,34 @@ def calibrated(
     return cross.with_thresholds({"answer": Threshold(round(limit, 4), "answer", meaning, report)}), report
 
 
-def trained(asked: argparse.Namespace) -> CrossEncoder:
-    bi = load(asked.bi, asked.device, RERANKER.max_length)
+def trained(args: argparse.Namespace) -> CrossEncoder:
+    bi = load(args.bi, args.device, RERANKER.max_length)
     material: dict[str, tuple[Examples, Objective]] = {
-        name: (one, AnswerOrNone()) for name, one in lists_of(asked.texts, asked.lists).items()
+        name: (examples, AnswerOrNone()) for name, examples in lists_of(args.texts, args.lists).items()
     }
-    people = join(list(scored_sets(asked.texts, "train").values()), name="people")
-    if asked.silver is not None:
-        material["silver"] = (silver_rows(asked.texts, asked.silver), objectives.CrossOrder(bce=0.0))
+    people = join(list(scored_sets(args.texts, "train").values()), name="people")
+    if args.silver is not None:
+        material["silver"] = (silver_rows(args.texts, args.silver), objectives.CrossOrder(bce=0.0))
     material["people"] = (people, objectives.CrossOrder(bce=0.0))
-    if asked.start is None:
-        cross = CrossEncoder.from_body(fewer_layers(bi.parts, asked.layers), 1, seed=RERANKER.seed, device=asked.device)
+    if args.start is None:
+        cross = CrossEncoder.from_body(fewer_layers(bi.parts, args.layers), 1, seed=RERANKER.seed, device=args.device)
     else:
-        cross = CrossEncoder.load(asked.start, device=asked.device)
+        cross = CrossEncoder.load(args.start, device=args.device)
     cross.max_length = min(RERANKER.max_length, bi.parts.body.max_positions)
     steps = {
-        name: steps_of(one, RERANKER.parts[name], cross, asked.tokens_per_second) for name, (one, _) in material.items()
+        name: steps_of(examples, RERANKER.parts[name], cross, args.tokens_per_second)
+        for name, (examples, _) in material.items()
     }
-    say(f"steps: {steps}; { ({name: len(one) for name, (one, _) in material.items()}) }")
+    say(f"steps: {steps}; { ({name: len(examples) for name, (examples, _) in material.items()}) }")
     tasks = [
-        Task(one, objective, batch_size=part.batch, weight=part.weight, share=float(steps[name]))
-        for name, (one, objective) in material.items()
+        Task(examples, objective, batch_size=part.batch, weight=part.weight, share=float(steps[name]))
+        for name, (examples, objective) in material.items()
         for part in (RERANKER.parts[name],)
     ]
     settings = TrainingSettings(
         max_steps=sum(steps.values()),
-        learning_rate=asked.rate,
-        head_rate=10 * asked.rate if asked.start is None else None,
+        learning_rate=args.rate,
+        head_rate=10 * args.rate if args.start is None else None,
         warm_up=0.06,
         token_budget=262_144,
         seed=RERANKER.seed,
@@ -191,31 +192,33 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="train this reranker on instead of a new one")
     parser.add_argument("--rate", type=float, default=RERANKER.learning_rate)
     parser.add_argument("--trained", type=Path, help="measure and calibrate this model instead of training one")
-    asked = parser.parse_args()
-    cross = trained(asked) if asked.trained is None else CrossEncoder.load(asked.trained, device=asked.device)
-    cross.save(asked.out / "uncalibrated", dtype="int8")
-    first = load(asked.first, asked.device, RERANKER.max_length)
+    args = parser.parse_args()
+    cross = trained(args) if args.trained is None else CrossEncoder.load(args.trained, device=args.device)
+    cross.save(args.out / "uncalibrated", dtype="int8")
+    first = load(args.first, args.device, RERANKER.max_length)
     report: dict[str, Any] = {}
     everyday: dict[str, tuple[Search, Array, Array]] = {}
-    for one in dev_searches(asked.texts)[: 1 if asked.trial else None]:
-        if not one.name.startswith("everyday"):
-            one = replace(one, queries=one.queries[: RERANKER.queries], answers=one.answers[: RERANKER.queries])
-        places, cosines, logits = scored_lists(first, cross, one, RERANKER.candidates)
-        if one.name.startswith("everyday"):
-            everyday[one.name] = (one, places, logits)
-        if any(one.answers):
-            report[one.name] = orders(places, cosines, logits, one.answers, RERANKER.cosine_weights)
-            say(f"{one.name}: " + "  ".join(f"{k} {n:.1f}/{f:.1f}" for k, (n, f) in report[one.name].items()))
+    for search in dev_searches(args.texts)[: 1 if args.trial else None]:
+        if not search.name.startswith("everyday"):
+            search = replace(
+                search, queries=search.queries[: RERANKER.queries], answers=search.answers[: RERANKER.queries]
+            )
+        places, cosines, logits = scored_lists(first, cross, search, RERANKER.candidates)
+        if search.name.startswith("everyday"):
+            everyday[search.name] = (search, places, logits)
+        if any(search.answers):
+            report[search.name] = orders(places, cosines, logits, search.answers, RERANKER.cosine_weights)
+            say(f"{search.name}: " + "  ".join(f"{k} {n:.1f}/{f:.1f}" for k, (n, f) in report[search.name].items()))
     means = {name: fmean(values[name][0] for values in report.values()) for name in next(iter(report.values()))}
     weight = max(RERANKER.cosine_weights, key=lambda each: means[f"+ {each:g} cosine"])
     say("mean nDCG@10: " + "  ".join(f"{name} {value:.2f}" for name, value in means.items()))
-    report["STS"] = sts_scores(cross, scored_sets(asked.texts, "dev"))
+    report["STS"] = sts_scores(cross, scored_sets(args.texts, "dev"))
     say(f"STS: {report['STS']}")
     if len(everyday) == 2:
         cross, report["calibration"] = calibrated(cross, everyday, weight)
         say(f"calibration: {report['calibration']}")
-    cross.save(asked.out / "model", dtype="int8")
-    (asked.out / "dev.json").write_text(json.dumps(report, ensure_ascii=False, indent=1))
+    cross.save(args.out / "model", dtype="int8")
+    (args.out / "dev.json").write_text(json.dumps(report, ensure_ascii=False, indent=1))
 
 
 if __name__ == "__main__":

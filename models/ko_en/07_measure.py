@@ -44,26 +44,26 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000, help="that are reranked, of each retrieval set")
     parser.add_argument("--candidates", type=int, default=RERANKER.candidates)
     parser.add_argument("--cosine-weight", type=float, help="default: the one that 06 chose")
-    asked = parser.parse_args()
-    model = BiEncoder.load(asked.bi)
-    reranker = None if asked.reranker is None else CrossEncoder.load(asked.reranker)
-    weight = asked.cosine_weight
+    args = parser.parse_args()
+    model = BiEncoder.load(args.bi)
+    reranker = None if args.reranker is None else CrossEncoder.load(args.reranker)
+    weight = args.cosine_weight
     if weight is None and reranker is not None:
         weight = float(str(reranker.thresholds["answer"].measured["cosine weight"]))
-    found: dict[str, object] = {}
+    table: dict[str, object] = {}
 
     def keep(name: str, value: object) -> None:
-        found[name] = value
-        asked.out.write_text(json.dumps(found, indent=1))
+        table[name] = value
+        args.out.write_text(json.dumps(table, indent=1))
         say(f"{name}: {value}")
 
     for name, split in STS:
-        examples = load_dataset(name, split, asked.data)
+        examples = load_dataset(name, split, args.data)
         values = {"bi": round(100 * StsEvaluator(examples)(model).value, 2)}
         if reranker is not None:
             values["reranker"] = round(100 * StsEvaluator(examples)(reranker).value, 2)
         keep(f"{name} {split}", values)
-    pairs = list(load_dataset("tatoeba", "test", asked.data).columns.values())
+    pairs = list(load_dataset("tatoeba", "test", args.data).columns.values())
     english, korean = (model.encode(side) for side in pairs)
     ways = [
         float((np.asarray(top_k(a, b, 1).indices)[:, 0] == np.arange(len(a))).mean())
@@ -71,14 +71,14 @@ def main() -> None:
     ]
     keep("tatoeba", {"en-ko": round(100 * ways[0], 2), "ko-en": round(100 * ways[1], 2)})
     for name, split in SEARCH:
-        retrieval = load_retrieval(name, split, asked.data)
+        retrieval = load_retrieval(name, split, args.data)
         values = RetrievalEvaluator(retrieval)(model).values
         keep(f"{name} {split}", {key: round(100 * values[key], 2) for key in ("recall@1", "recall@10", "ndcg@10")})
         if reranker is not None:
-            one = some_of(retrieval, asked.queries)
-            report = orders(*scored_lists(model, reranker, one, asked.candidates), one.answers, [weight])
+            search = some_of(retrieval, args.queries)
+            report = orders(*scored_lists(model, reranker, search, args.candidates), search.answers, [weight])
             keep(
-                f"{name} {split}, {len(one.queries):,} queries: nDCG@10 (of relevant or not) and recall@1",
+                f"{name} {split}, {len(search.queries):,} queries: nDCG@10 (of relevant or not) and recall@1",
                 {key: [round(value, 2) for value in both] for key, both in report.items()},
             )
 

@@ -95,7 +95,7 @@ def thresholds(model: BiEncoder, data: Path) -> dict[str, Threshold]:
     measured = {name: {"f1": round(float(c[best]), 4), "best": round(float(c.max()), 4)} for name, c in curves.items()}
     say(f"paraphrase: {steps[best]} {measured}")
     meaning = "two texts mean the same where the cosine of their vectors is at least this"
-    found = {
+    limits = {
         "paraphrase": Threshold(float(steps[best]), "paraphrase", meaning, {"chosen by": "mean f1", "sets": measured})
     }
     tried = {}
@@ -105,10 +105,10 @@ def thresholds(model: BiEncoder, data: Path) -> dict[str, Threshold]:
     step = max(tried, key=tried.__getitem__)
     say(f"cluster: {step} {tried[step]:.4f}")
     meaning = "a text belongs to a community where the cosine with its centre is at least this"
-    found["cluster"] = Threshold(
+    limits["cluster"] = Threshold(
         step, "cluster", meaning, {"chosen by": "f1 over pairs", "ParaKQC": round(tried[step], 4)}
     )
-    return found
+    return limits
 
 
 def main() -> None:
@@ -118,9 +118,9 @@ def main() -> None:
     model_of = parser.add_mutually_exclusive_group(required=True)
     model_of.add_argument("--bi", type=Path)
     model_of.add_argument("--reranker", type=Path)
-    asked = parser.parse_args()
-    table = json.loads(asked.table.read_text())
-    side = "bi" if asked.bi is not None else "reranker"
+    args = parser.parse_args()
+    table = json.loads(args.table.read_text())
+    side = "bi" if args.bi is not None else "reranker"
     lines = []
     for name, values in table.items():
         shown = values.get(side) if isinstance(values, dict) and side in values else values
@@ -129,9 +129,9 @@ def main() -> None:
         if shown:
             lines.append(f"| {name} | {shown} |")
     common: dict[str, Any] = {"version": VERSION, "table": "\n".join(lines)}
-    if asked.bi is not None:
-        bi = BiEncoder.load(asked.bi)
-        bi = bi.with_thresholds(thresholds(bi, asked.data))
+    if args.bi is not None:
+        bi = BiEncoder.load(args.bi)
+        bi = bi.with_thresholds(thresholds(bi, args.data))
         card = CARD.format(
             name="munjang-ko-en",
             pipeline="sentence-similarity",
@@ -141,10 +141,10 @@ def main() -> None:
             notes="Cosines are high: unrelated texts have 0.7; for paraphrases see the threshold in `munjang.json`.\n",
             **common,
         )
-        bi.save(asked.out, dtype="int8", card=card)
-        say(f"{asked.out}: fingerprint {BiEncoder.load(asked.out).fingerprint}")
+        bi.save(args.out, dtype="int8", card=card)
+        say(f"{args.out}: fingerprint {BiEncoder.load(args.out).fingerprint}")
     else:
-        cross = CrossEncoder.load(asked.reranker)
+        cross = CrossEncoder.load(args.reranker)
         card = CARD.format(
             name="munjang-rerank-ko-en",
             pipeline="text-ranking",
@@ -153,8 +153,8 @@ def main() -> None:
             notes="Order candidates by logit + weight x cosine of the bi-encoder (`munjang.json`: `cosine weight`).\n",
             **common,
         )
-        cross.save(asked.out, dtype="int8", card=card)
-        say(f"{asked.out}: fingerprint {CrossEncoder.load(asked.out).fingerprint}")
+        cross.save(args.out, dtype="int8", card=card)
+        say(f"{args.out}: fingerprint {CrossEncoder.load(args.out).fingerprint}")
 
 
 if __name__ == "__main__":

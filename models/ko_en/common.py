@@ -103,16 +103,16 @@ class Questions:
 
 def questions_of(texts: Path) -> Questions:
     rows = read_rows(texts / "passages.jsonl.xz")
-    asked = [
+    queries = [
         (text, kind, place)
         for place, row in enumerate(rows)
         for kind, text in row[4]
         if text.split() != row[0].split()  # a text with itself teaches nothing
     ]
     return Questions(
-        [text for text, *_ in asked],
-        [kind for _, kind, _ in asked],
-        np.array([place for *_, place in asked]),
+        [text for text, *_ in queries],
+        [kind for _, kind, _ in queries],
+        np.array([place for *_, place in queries]),
         [row[0] for row in rows],
         np.unique([row[2] for row in rows], return_inverse=True)[1],
         [row[1] for row in rows],
@@ -138,15 +138,15 @@ def search_scores(
     model: BiEncoder, searches: Iterable[Search], *, query: str = "", passage: str = ""
 ) -> dict[str, tuple[float, float]]:
     """(nDCG@10, recall@1) of every development set; query, passage: prefixes."""
-    found = {}
-    for one in searches:
-        if not any(one.answers):  # questions without an answer are for the reranker
+    scores = {}
+    for search in searches:
+        if not any(search.answers):  # questions without an answer are for the reranker
             continue
-        asked = unit_vectors(model, [query + text for text in one.queries])
-        texts = unit_vectors(model, [passage + text for text in one.passages])
-        near = top_k(asked, texts, min(10, len(texts)), device=str(model.device)).indices
-        found[one.name] = ndcg_and_recall(np.asarray(near), one.answers)
-    return found
+        queries = unit_vectors(model, [query + text for text in search.queries])
+        passages = unit_vectors(model, [passage + text for text in search.passages])
+        near = top_k(queries, passages, min(10, len(passages)), device=str(model.device)).indices
+        scores[search.name] = ndcg_and_recall(np.asarray(near), search.answers)
+    return scores
 
 
 def is_korean(text: str) -> bool:
@@ -160,11 +160,15 @@ def unit_vectors(model: BiEncoder, texts: Sequence[str]) -> Array:
     return model.encode_report(texts, normalize=True).vectors
 
 
-def scored_lists(bi: BiEncoder, cross: CrossEncoder, one: Search, count: int) -> tuple[Array, Array, Array]:
+def scored_lists(bi: BiEncoder, cross: CrossEncoder, search: Search, count: int) -> tuple[Array, Array, Array]:
     """Places, cosines and logits [queries, count] of the first passages that the bi-encoder finds."""
-    near = top_k(*(unit_vectors(bi, some) for some in (one.queries, one.passages)), min(count, len(one.passages)))
+    near = top_k(
+        *(unit_vectors(bi, some) for some in (search.queries, search.passages)), min(count, len(search.passages))
+    )
     places = np.asarray(near.indices)
-    pairs = ((query, one.passages[p]) for query, row in zip(one.queries, places.tolist(), strict=True) for p in row)
+    pairs = (
+        (query, search.passages[p]) for query, row in zip(search.queries, places.tolist(), strict=True) for p in row
+    )
     return places, np.asarray(near.scores), cross.predict(pairs, raw=True).reshape(places.shape)
 
 
@@ -190,7 +194,7 @@ def load(folder: Path, device: str | None, length: int) -> BiEncoder:
 
 
 def sts_scores(model: BiEncoder | CrossEncoder, sets: Mapping[str, Examples]) -> dict[str, float]:
-    return {name: 100 * StsEvaluator(one)(model).value for name, one in sets.items()}
+    return {name: 100 * StsEvaluator(examples)(model).value for name, examples in sets.items()}
 
 
 def line_of(sts: Mapping[str, float], search: Mapping[str, tuple[float, float]]) -> str:
