@@ -21,7 +21,7 @@ from munjang.errors import DataError, InputError
 Use = Literal["train", "evaluation", "experiment"]  # experiment: train and report, but not into shipped models
 Language = Literal["ko", "en", "en-ko"]
 _COMPRESSED = ("", ".gz", ".xz", ".bz2")
-_NSMC_TEST = 0.1  # of the rows; the set has no split of its own
+_NSMC_TEST = 0.1  # of the rows; the set has no test split
 
 
 @dataclass(frozen=True)

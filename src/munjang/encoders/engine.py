@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
     window: tuple[int, int]  # inputs, and characters, that are sorted and packed together
     budget: int  # tokens in a batch
-    workers: int  # CPU threads, each with a batch of its own; 0 on other devices
+    workers: int  # CPU threads, each with its batch; 0 on other devices
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def plan_for(device: torch.device, threads: int) -> Plan:
 def split_windows(
     items: Iterable[Item], length: Callable[[Item], int], max_items: int, max_characters: int
 ) -> Iterator[list[Item]]:
-    """Cut inputs into windows of limited count and characters; an input beyond the limit has a window of its own."""
+    """Cut inputs into windows of limited count and characters; an input beyond the limit is a window by itself."""
     if isinstance(items, list | tuple):
         start = 0
         while start < len(items):
@@ -268,7 +268,7 @@ class _Workers:
 
 def use_one_thread() -> None:
     """Give the calling thread one intra-op thread."""
-    torch.get_num_threads()  # the first query copies the process's number, overwriting what was set before it
+    torch.get_num_threads()  # the first query copies the process's setting, overwriting an earlier one
     torch.set_num_threads(1)
 
 
