@@ -1,6 +1,7 @@
 """Encoding pipeline: windows of inputs -> token ids (in a thread) -> packed batches -> device -> rows in input order.
 
-At most a few windows are in memory at a time, so that a stream of any length runs in bounded memory. Inputs are pulled
+`plan_for` chooses the tokens of a batch and the size of a window. At most a few windows are in memory at a time, so that
+a stream of any length runs in bounded memory. Inputs are pulled
 in the caller's thread (a database cursor or a file may not work in another one).
 
 - On CUDA, kernels are launched without waiting: the caller's thread tokenizes the next window while the device works.
