@@ -1,8 +1,8 @@
 """Encoding pipeline: windows of inputs -> token ids (in a thread) -> packed batches -> device -> rows in input order.
 
-`plan_for` chooses the tokens of a batch and the size of a window. At most a few windows are in memory at a time, so that
-a stream of any length runs in bounded memory. Inputs are pulled
-in the caller's thread (a database cursor or a file may not work in another one).
+`plan_for` chooses the tokens of a batch and the size of a window. At most a few windows are in memory at a time, so
+that a stream of any length runs in bounded memory. Inputs are pulled in the caller's thread (a database cursor or a
+file may not work in another one).
 
 - On CUDA, kernels are launched without waiting: the caller's thread tokenizes the next window while the device works.
   A second thread would only take the interpreter away from it, except on machines with many cores, where a native
