@@ -76,7 +76,7 @@ def test_domains_that_are_none(tmp_path: Path) -> None:
         texts("korsts")
     with pytest.raises(DataError, match="Known sets"):
         texts([tmp_path / "missing.txt"])
-    with pytest.raises(InputError, match="domain must be"):
+    with pytest.raises(InputError, match="a list of texts"):
         texts(7)
     with pytest.raises(InputError, match="must be a string"):
         read_material(scored("g", 4), None, ["하나", None], evaluation=(None, None), options=OPTIONS)  # type: ignore[list-item]
