@@ -522,10 +522,10 @@ def resume(sandbox: Sandbox) -> Any:
     import numpy as np
 
     tiny = tiny_model(sandbox.folder / "tiny")
-    model, texts, values = load(tiny), sandbox.texts(10_000, 2, 4), {}
+    model, texts, values = load(tiny), sandbox.texts(13_000, 1, 3), {}
 
     def broken() -> Iterator[str]:
-        yield from texts[:9500]
+        yield from texts[:12_800]
         raise RuntimeError("the input ended early")
 
     for suffix in ("npy", "jsonl", "parquet"):
