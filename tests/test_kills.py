@@ -112,9 +112,12 @@ def test_a_saved_recommender(server: KillServer, before: Path) -> None:
 # --- index -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[False, True], ids=["vectors", "keywords"])
+# With keywords every process loads the morphological analyser, which takes a second or two.
+KEYWORDS = [pytest.param(False, id="vectors"), pytest.param(True, id="keywords", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=KEYWORDS)
 def index(before: Path, request: pytest.FixtureRequest) -> Path:
-    """With keywords every process loads the morphological analyser, which takes a second."""
     options = munjang.IndexOptions(keyword=request.param)
     with munjang.Index.create(before / "index", kill_work.load(str(before / "tiny")), options=options) as index:
         index.add(kill_work.documents(0, 10, 2020))
@@ -169,6 +172,15 @@ def test_encoded_vectors(server: KillServer, before: Path, suffix: str) -> None:
     assert not list(before.with_name("killed").glob(f"vectors.{suffix}.*")), "something was left beside the file"
 
 
+@pytest.mark.parametrize("suffix", ["npy", "jsonl", "parquet"])
+def test_encoding_resumes(server: KillServer, before: Path, suffix: str) -> None:
+    """Rows that were written before the kill are not encoded again."""
+    steps = server.run(f"encode_{suffix}", Path(shutil.copytree(before, before.with_name("whole"), symlinks=True)))
+    assert server.run(f"encode_{suffix}", before, kill_at=steps // 2) == 0
+    model = kill_work.load(str(before / "tiny"))
+    assert 0 < model.encode_to(kill_work.MANY_TEXTS, before / f"vectors.{suffix}").skipped < len(kill_work.MANY_TEXTS)
+
+
 # --- training and recipes --------------------------------------------------------------------------------------------
 
 
@@ -185,7 +197,13 @@ def test_a_recipe(server: KillServer, before: Path, call: str) -> None:
 # --- files of commands -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", kill_work.OUTPUTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("cluster", "keywords", "topics") else name
+        for name in kill_work.OUTPUTS
+    ],
+)
 def test_the_output_of_a_command(server: KillServer, before: Path, name: str) -> None:
     (before / "texts.txt").write_text("\n".join(kill_work.TEXTS[:40]), encoding="utf-8")
     for file, columns in (

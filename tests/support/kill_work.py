@@ -19,6 +19,7 @@ from munjang.recipes import AugmentOptions, DistillOptions, RecipeOptions, augme
 from recipes.material import scored, sentences
 
 TEXTS = sentences(200, 3)
+MANY_TEXTS = [f"{text} {number}" for number in range(100) for text in TEXTS]  # several windows of an encoding
 STEPS: dict[str, Any] = {"max_steps": 6, "batch_size": 8, "learning_rate": 1e-3, "save_every": 1}
 _PRELOADED = (munjang.BiEncoder, munjang.Classifier, munjang.Index, munjang.Recommender)
 
@@ -99,10 +100,9 @@ def copy_index(folder: Path) -> None:
 
 
 def _encode(folder: Path, suffix: str) -> None:
-    texts = [f"{text} {number}" for number in range(100) for text in TEXTS]
     path = folder / f"vectors.{suffix}"
     try:
-        load(str(folder / "tiny")).encode_to(texts, path)
+        load(str(folder / "tiny")).encode_to(MANY_TEXTS, path)
     except DataError:  # a finished file is not written again: the kill came after the last step that matters
         if not path.exists():
             raise

@@ -150,7 +150,7 @@ def killed_until_done(
     else:
         taken = server.run(call, folder)
     assert killed >= 2, f"{steps} steps: not killed often enough to show anything"
-    assert taken < steps, f"the last run took {taken} steps, an unbroken one {steps}: nothing was resumed"
+    assert taken <= 0.75 * steps, f"the last run took {taken} steps, an unbroken one {steps}: nothing was resumed"
     assert state(folder) == state(whole)
 
 
