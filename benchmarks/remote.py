@@ -29,7 +29,7 @@ import munjang
 from benchmarks import corpora, machine, models
 from munjang.index.index import Index
 from munjang.index.remote.index import RemoteIndex
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 K = 10
 TOLERANCE = 1e-4  # of a score: engines sum up in another order

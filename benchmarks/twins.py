@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.page import Table
-from munjang.durable import write_whole
+from munjang.files import atomic_write
 
 Language = Literal["en", "ko"]
 ENDINGS: dict[Language, str] = {"en": ".md", "ko": ".ko.md"}
@@ -71,7 +71,7 @@ def write_pages(folder: Path, page: str, part: str, tables: Sequence[TwinTable])
         path = folder / f"{page}{ending}"
         before, after = _around(path, part)
         body = "\n\n".join(one.table(language).markdown() for one in tables)
-        write_whole(path, f"{before}{begin}\n{body}\n{end}{after}".encode())
+        atomic_write(path, f"{before}{begin}\n{body}\n{end}{after}".encode())
 
 
 def _around(path: Path, part: str) -> tuple[str, str]:

@@ -21,10 +21,10 @@ import numpy as np
 
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples, load_dataset
-from munjang.durable import write_whole
 from munjang.errors import InputError
 from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities
+from munjang.files import atomic_write
 from munjang.recipes.augmenting.candidates import Candidates, Strategy
 from munjang.recipes.augmenting.options import AugmentOptions
 from munjang.recipes.augmenting.result import AugmentResult
@@ -196,7 +196,7 @@ def _run_seed(job: _Job, seed: int, results: dict[str, Any], say: Say) -> None:
 
 def _write(job: _Job, results: Mapping[str, Any]) -> None:
     job.folder.mkdir(parents=True, exist_ok=True)
-    write_whole(job.folder / NAME, (json.dumps(results) + "\n").encode())
+    atomic_write(job.folder / NAME, (json.dumps(results) + "\n").encode())
 
 
 def _scores(model: BiEncoder, test: Examples) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
 
 BEGIN, END = "<!-- reproduction:begin -->", "<!-- reproduction:end -->"
 _NEW = f"# Reproduction\n\n{BEGIN}\n{END}\n"
@@ -21,4 +21,4 @@ def write_page(path: str | Path, content: str) -> None:
         raise DataError(f"{path}: expected {BEGIN} and, behind it, {END}: put them where the tables are to stand")
     with disk_errors(path, safe="the page is as it was"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, f"{before}{BEGIN}\n{content.strip()}\n{END}{after}".encode())
+        atomic_write(path, f"{before}{BEGIN}\n{content.strip()}\n{END}{after}".encode())

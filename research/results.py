@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import OutputLock, disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.files import OutputLock, atomic_write, disk_errors
 
 FORMAT = 1
 Record = dict[str, Any]
@@ -75,7 +75,7 @@ class Results:
             text = json.dumps({"format": FORMAT, "records": self.records}, ensure_ascii=False, indent=1)
             with disk_errors(self.path, safe="the results up to the trial before are whole"):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(self.path, (text + "\n").encode())
+                atomic_write(self.path, (text + "\n").encode())
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from munjang.nn.pooling import PoolingMode
 from munjang.training.losses import Part
-from munjang.types import PoolingMode
 
 Stage = Literal["nli", "sts"]
 Kind = Literal["bi", "cross"]

@@ -283,7 +283,7 @@ def test_describe_and_repr(model: BiEncoder) -> None:
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".jsonl"])
 def test_encode_to_writes_what_encode_gives(model: BiEncoder, tmp_path: Path, suffix: str) -> None:
-    from munjang.vector_files import read_vectors
+    from munjang.vectors import read_vectors
 
     path = tmp_path / f"vectors{suffix}"
     report = model.encode_to(iter(TEXTS), path)

@@ -11,7 +11,7 @@ import torch
 import munjang
 from munjang.computer import Computer, _fits
 from munjang.errors import InputError
-from munjang.text.batches import Batch, pack
+from munjang.text.packing import Batch, pack
 
 TEXTS = [f"text {i} " + "word " * i for i in range(9)]
 

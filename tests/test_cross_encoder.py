@@ -357,7 +357,7 @@ def small_parts() -> ModelParts:
     assert family is not None
     body = Encoder(family.read(config))
     body.initialise(torch.Generator().manual_seed(2))
-    return ModelParts(body, Tokenizer.from_backend(backend, max_length=96), Pooling(), hf_config=config)
+    return ModelParts(body, Tokenizer(backend, max_length=96), Pooling(), hf_config=config)
 
 
 def test_segments_decide_scores() -> None:

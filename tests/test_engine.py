@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from munjang.engine import Engine, Plan, plan_for
-from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Batch, Tokens
 
 
 def _tokenise(items: list[list[int]]) -> Tokens:

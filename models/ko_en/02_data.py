@@ -32,10 +32,9 @@ from sources import (
     wordnet,
 )
 
-from munjang.data import Examples, load_dataset, nli_triplets
-from munjang.data.files import read_texts
+from munjang.data import Examples, load_dataset, nli_triplets, read_texts
+from munjang.data.formats import parallel_by_source
 from munjang.data.normalise import normalise
-from munjang.data.pairs import parallel_by_source
 
 FORBIDDEN_SOURCES = ("xnli-dev", "wikiqa")
 SCORED = (
@@ -363,7 +362,7 @@ def sentence_rows(
         texts = list(dict.fromkeys(load_dataset(name, split, data).texts()))
         nli += texts if name == "klue-nli" else draw.sample(texts, min(len(texts), DATA.english_nli // 4))
     hidden = {text for one in held if one.source == "nli" for text in (one.text, *(query for _, query in one.queries))}
-    reviews = [row.text for row in read_texts(next((data / "nsmc").glob("reviews.txt*")))]
+    reviews = read_texts(next((data / "nsmc").glob("reviews.txt*")))
     plain = [
         *nli,
         *load_dataset("chatbot", "train", data).texts(),

@@ -70,7 +70,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts

@@ -22,8 +22,8 @@ from models.ko_en_0_1.tables import (
     two_stage_table,
 )
 from models.ko_en_0_1.words import Language, word
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import InputError
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.card import plain_cell
 
 __all__ = ["card", "read_making", "write_cards"]
@@ -38,7 +38,7 @@ def write_cards(folder: str | Path, making: Making, results: Mapping[str, Measur
     texts = {folder / name: card(making, results, language) for language, name in _FILES.items()}
     for path, text in texts.items():
         with disk_errors(path, safe="the card before it is whole; run the command again"):
-            write_whole(path, text.encode())
+            atomic_write(path, text.encode())
     return list(texts)
 
 

@@ -22,7 +22,7 @@ from models.ko_en_0_1.teaching import Teaching
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.data.cells import NLI_LABELS
+from munjang.data.labels import NLI_LABELS
 from munjang.recipes.stages import Done, Made
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash

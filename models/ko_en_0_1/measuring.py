@@ -23,7 +23,6 @@ import numpy as np
 from models.ko_en_0_1.calibrating import parakqc_parts
 from models.ko_en_0_1.overlap import find_overlaps, read_training, training_names, unseen_trials
 from munjang.data import DATASETS, Examples, Retrieval, load_dataset, load_retrieval
-from munjang.durable import OutputLock, disk_errors
 from munjang.errors import DataError, InputError
 from munjang.evaluation import (
     ParaphraseMiningEvaluator,
@@ -41,7 +40,8 @@ from munjang.evaluation import (
 from munjang.evaluation.results import identity_of
 from munjang.evaluation.scores import Model, cross_encoder
 from munjang.evaluation.suites import capped, fewer_queries
-from munjang.inputs import Progress
+from munjang.files import OutputLock, disk_errors
+from munjang.progress import Progress
 from munjang.recipes.record import model_facts, versions
 from research.running import machine
 

@@ -125,7 +125,7 @@ def _reader(name: str, data: str | Path) -> Callable[[], Examples]:
         raise InputError(f"{name}: expected SET:SPLIT of a public set, such as korsts:train, or a file of texts")
 
     def read() -> Examples:
-        texts = [row.text for row in read_texts(path) if row.text.strip()]
+        texts = [text for text in read_texts(path) if text.strip()]
         if not texts:
             raise DataError(f"{path}: there are no texts in it")
         return Examples(path.name, "plain", {"text": texts})

@@ -22,8 +22,8 @@ from models.ko_en_0_1.tables import (
     two_stage_table,
 )
 from models.ko_en_0_1.words import Language, word
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
 
 PARTS = ("picture", "similarity", "english", "everything", "two-stage", "thresholds", "overlap", "machine")
 _ALT = {"en": "Models compared on similarity and other tasks", "ko": "유사도와 다른 과제에서 모델 비교"}
@@ -65,7 +65,7 @@ def write_pages(page: str | Path, results: Mapping[str, Measured]) -> list[Path]
     for path, text in written.items():
         with disk_errors(path, safe="what was written before it is whole; run the command again"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, text.encode())
+            atomic_write(path, text.encode())
     return list(written)
 
 

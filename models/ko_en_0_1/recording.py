@@ -18,7 +18,7 @@ from models.ko_en_0_1.teaching import MakeOptions
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import DATASETS
-from munjang.durable import write_whole
+from munjang.files import atomic_write
 from munjang.recipes.stages import Done
 from research.running import machine
 
@@ -148,7 +148,7 @@ def _described_whole(
 
 def _write(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     check_making(content, str(path))
-    write_whole(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+    atomic_write(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
     return content
 
 

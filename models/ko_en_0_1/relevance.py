@@ -27,7 +27,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
 from munjang.data.normalise import normalise
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.stages import Done, Made
 from munjang.training.run import data_hash
 from munjang.vectors import pairwise_similarity, top_k

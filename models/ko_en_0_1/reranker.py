@@ -42,7 +42,7 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
 from munjang.errors import InputError
 from munjang.evaluation.sts import StsEvaluator
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.stages import Done, Made, open_stages
 from munjang.training import Task, objectives
 from munjang.training.run import data_hash, hash_texts

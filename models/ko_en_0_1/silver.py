@@ -22,7 +22,7 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, join
 from munjang.data.normalise import normalise
 from munjang.evaluation.metrics import spearman
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.augmenting.blending import Scale
 from munjang.recipes.stages import Done
 from munjang.vectors import pairwise_similarity, top_k

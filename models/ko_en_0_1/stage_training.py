@@ -19,7 +19,7 @@ from munjang.data import Examples
 from munjang.evaluation import Scores
 from munjang.evaluation.scores import Model
 from munjang.evaluation.sts import StsEvaluator
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.stages import Done, Made, Stages
 from munjang.training import Task, objectives, train
 from munjang.training.run import data_hash

@@ -30,7 +30,7 @@ from models.ko_en_0_1.stage_training import Array, Workshop, described, load_arr
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
 from munjang.errors import ModelError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.distilling.options import VectorTeacher
 from munjang.recipes.stages import Done, Made
 from munjang.students import StudentPlan, VocabularyPlan, make_student

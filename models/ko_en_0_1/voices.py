@@ -18,7 +18,7 @@ from models.ko_en_0_1.silver import Float32, cosines_of
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.augmenting.blending import Scale
 
 

@@ -26,14 +26,16 @@ from torch import Tensor
 from munjang import checkpoint, vectors
 from munjang.checkpoint import ModelParts, with_thresholds
 from munjang.computer import Computer, Copyable, fingerprint_of
+from munjang.data.rows import Source, TextRow, unusual
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
-from munjang.inputs import Progress, Rows, as_rows, progress_teller, split_rows, unusual
+from munjang.inputs import Rows, as_rows, split_rows
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
-from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokenizer, Tokens
-from munjang.types import DTypeName, EncodeReport, PoolingMode, SavedName, Similarity, Threshold
-from munjang.vector_files import open_writer
+from munjang.nn.pooling import PoolingMode
+from munjang.progress import Progress, track
+from munjang.text.packing import Batch, Tokens
+from munjang.text.tokenizer import Tokenizer
+from munjang.types import DTypeName, EncodeReport, SavedName, Similarity, Threshold
 
 Array = np.ndarray[Any, Any]
 
@@ -197,7 +199,7 @@ class BiEncoder(Copyable):
 
     def encode(
         self,
-        texts: Iterable[str],
+        texts: Source,
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
@@ -216,20 +218,18 @@ class BiEncoder(Copyable):
             _warn_truncated(result.report)
         return result.vectors
 
-    def encode_query(self, texts: Iterable[str], *, normalize: bool | None = None, progress: Progress = False) -> Array:
+    def encode_query(self, texts: Source, *, normalize: bool | None = None, progress: Progress = False) -> Array:
         """`encode` with the model's prompt for queries, where it has one."""
         return self.encode(texts, prompt_name=self.prompt_for("query"), normalize=normalize, progress=progress)
 
-    def encode_document(
-        self, texts: Iterable[str], *, normalize: bool | None = None, progress: Progress = False
-    ) -> Array:
+    def encode_document(self, texts: Source, *, normalize: bool | None = None, progress: Progress = False) -> Array:
         """`encode` with the model's prompt for documents, where it has one."""
         name = self.prompt_for("document", "passage", "corpus")
         return self.encode(texts, prompt_name=name, normalize=normalize, progress=progress)
 
     def encode_report(
         self,
-        texts: Iterable[str],
+        texts: Source,
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
@@ -241,7 +241,7 @@ class BiEncoder(Copyable):
         inputs, total = as_rows(texts)
         job = self.job(prompt, prompt_name, normalize)
         parts, report = [], self._report()
-        with progress_teller(progress, total) as done:
+        with track(progress, total) as done:
             for part in self._run(self._split(inputs), job, done):
                 parts.append(part.vectors)
                 report = report.plus(part.report)
@@ -250,7 +250,7 @@ class BiEncoder(Copyable):
 
     def encode_stream(
         self,
-        texts: Iterable[str],
+        texts: Source,
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
@@ -260,12 +260,12 @@ class BiEncoder(Copyable):
         """Window after window of vectors, in input order, in bounded memory: for iterators of any length."""
         rows, total = as_rows(texts)
         job = self.job(prompt, prompt_name, normalize)
-        with progress_teller(progress, total) as done:
+        with track(progress, total) as done:
             yield from self._run(self._split(rows), job, done)
 
     def encode_to(
         self,
-        rows: Iterable[str | Mapping[str, object]],
+        rows: Source,
         path: str | Path,
         *,
         prompt: str | None = None,
@@ -281,18 +281,18 @@ class BiEncoder(Copyable):
         appears under its name only when it is whole.
         """
         started = time.perf_counter()
-        rows, total = as_rows(rows)
+        texts, total = as_rows(rows, keep=None)
         job = self.job(prompt, prompt_name, normalize)
         report, skipped = self._report(), 0
         waiting: deque[Rows] = deque()
         with (
-            open_writer(path, dimension=job.dimension, fingerprint=self._setting(job), overwrite=overwrite) as writer,
-            progress_teller(progress, total) as done,
+            vectors.open_writer(path, width=job.dimension, setting=self._setting(job), overwrite=overwrite) as writer,
+            track(progress, total) as done,
         ):
 
             def fresh() -> Iterator[Rows]:
                 nonlocal skipped
-                for window in self._split(rows):
+                for window in self._split(texts):
                     passed = writer.skip(window.texts, window.columns) if writer.rows_to_skip else 0
                     done(passed)
                     skipped += passed
@@ -309,7 +309,7 @@ class BiEncoder(Copyable):
 
     # --- comparing and saving ----------------------------------------------------------------------------------------
 
-    def similarity(self, a: Array | Sequence[str], b: Array | Sequence[str] | None = None) -> Array:
+    def similarity(self, a: Array | Source, b: Array | Source | None = None) -> Array:
         """How alike each of `a` is to each of `b` (or of `a`): [n, m], by the model's own measure.
 
         Vectors or texts; texts are encoded first.
@@ -378,7 +378,7 @@ class BiEncoder(Copyable):
     def _plan(self) -> Plan:
         return plan_for(self._device, self._threads)
 
-    def _split(self, rows: Iterable[object]) -> Iterator[Rows]:
+    def _split(self, rows: Iterable[str | TextRow]) -> Iterator[Rows]:
         plan = self._plan()
         return split_rows(rows, plan.window_texts, plan.window_characters)
 
@@ -390,10 +390,12 @@ class BiEncoder(Copyable):
         setting = json.dumps([self.fingerprint, str(self.dtype), job.prompt, job.normalize, job.dimension])
         return hashlib.blake2b(setting.encode(), digest_size=16).hexdigest()
 
-    def _vectors(self, given: Array | Sequence[str]) -> Array:
-        if isinstance(given, str) or (len(given) and isinstance(given[0], str)):
-            return self.encode(given)
-        return np.asarray(given)
+    def _vectors(self, given: Any) -> Array:
+        first = next(iter(given), None) if isinstance(given, list | tuple) else given
+        is_vectors = isinstance(first, np.ndarray) and first.dtype.kind not in "OUT"
+        if is_vectors or isinstance(first, Tensor) or (first is not given and isinstance(first, list | tuple)):
+            return np.asarray(given)
+        return self.encode(given)
 
     def _run(self, source: Iterator[Rows], job: Job, done: Callable[[int], None]) -> Iterator[Encoded]:
         """Windows through the engine; what is not finite is computed again in float32."""

@@ -23,8 +23,7 @@ from munjang.nn.device import choose_device
 from munjang.nn.encoder import Encoder
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import check_ids, padding_of, to_packed
-from munjang.text.batches import Batch
-from munjang.text.ragged import Int32
+from munjang.text.packing import Batch, Int32
 from munjang.text.tokenizer import Tokenizer
 from munjang.types import DTypeName
 

@@ -13,7 +13,7 @@ import functools
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,12 +28,15 @@ from munjang.checkpoint.cross_parts import HeadName
 from munjang.checkpoint.cross_reading import from_model
 from munjang.checkpoint.hub import CROSS_ORGANISATION
 from munjang.computer import Copyable, CrossComputer, cross_fingerprint_of
+from munjang.data.rows import Source, read_texts
 from munjang.engine import Engine, Plan, plan_for
 from munjang.errors import InputError, ModelError, ModelWarning, PrecisionWarning, TruncationWarning
-from munjang.inputs import Progress, as_pairs, progress_teller, split_pairs
+from munjang.inputs import as_pairs, split_pairs
 from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid, softmax
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.progress import Progress, track
+from munjang.text.packing import Tokens
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import DTypeName, EncodeReport, SavedName, Threshold
 
 Array = np.ndarray[Any, Any]
@@ -199,7 +202,7 @@ class CrossEncoder(Copyable):
 
     # --- scoring -----------------------------------------------------------------------------------------------------
 
-    def predict(self, pairs: Iterable[Sequence[str]], *, raw: bool = False, progress: Progress = False) -> Array:
+    def predict(self, pairs: Source, *, raw: bool = False, progress: Progress = False) -> Array:
         """Scores of (a, b) pairs, float32: [n] for one label, [n, labels] probabilities for more.
 
         One label goes through the model's saved activation, by default a sigmoid; several through a softmax (or what
@@ -212,9 +215,7 @@ class CrossEncoder(Copyable):
             _warn_truncated(result.report)
         return result.scores
 
-    def predict_report(
-        self, pairs: Iterable[Sequence[str]], *, raw: bool = False, progress: Progress = False
-    ) -> Predicted:
+    def predict_report(self, pairs: Source, *, raw: bool = False, progress: Progress = False) -> Predicted:
         """`predict`, with the report instead of a warning."""
         started = time.perf_counter()
         found, report = [], self._report()
@@ -225,18 +226,16 @@ class CrossEncoder(Copyable):
         scores = np.concatenate(found) if found else empty
         return Predicted(scores, replace(report, seconds=time.perf_counter() - started))
 
-    def predict_stream(
-        self, pairs: Iterable[Sequence[str]], *, raw: bool = False, progress: Progress = False
-    ) -> Iterator[Predicted]:
+    def predict_stream(self, pairs: Source, *, raw: bool = False, progress: Progress = False) -> Iterator[Predicted]:
         """Window after window of scores, in input order, in bounded memory: for iterators of any length."""
         rows, total = as_pairs(pairs)
         plan = self._plan()
-        with progress_teller(progress, total) as done:
+        with track(progress, total) as done:
             windows = split_pairs(rows, plan.window_texts, plan.window_characters)
             for logits, report in self._run(windows, done):
                 yield Predicted(self.scores_of(logits, raw=raw), report)
 
-    def predict_labels(self, pairs: Iterable[Sequence[str]], *, progress: Progress = False) -> list[str]:
+    def predict_labels(self, pairs: Source, *, progress: Progress = False) -> list[str]:
         """The likeliest label of each pair, by name."""
         if len(self.labels) == 1:
             raise InputError("the model gives one score, not labels: use predict, or load it with labels=[...]")
@@ -244,23 +243,21 @@ class CrossEncoder(Copyable):
         return [self.labels[place] for place in best]
 
     def rank(
-        self, query: str, documents: Iterable[str], top_k: int | None = None, *, progress: Progress = False
+        self, query: str, documents: Source, top_k: int | None = None, *, progress: Progress = False
     ) -> list[Ranked]:
         """The documents in the order of their scores with the query, the best first; equal scores keep their order."""
         if len(self.labels) != 1:
             raise InputError(f"rank needs a model with one score, this one has {len(self.labels)} labels")
         if not isinstance(query, str):
             raise InputError(f"query must be one text, got {type(query).__name__}")
-        if isinstance(documents, str):
-            raise InputError("documents must be a list of texts, got a single text")
         if top_k is not None and top_k < 1:
             raise InputError(f"top_k must be at least 1, or None for all, got {top_k}")
-        texts = list(documents)
+        texts = read_texts(documents, name="documents")
         scores = self.predict([(query, text) for text in texts], progress=progress)
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [Ranked(int(place), float(scores[place]), texts[place]) for place in order]
 
-    def calibrate(self, pairs: Iterable[Sequence[str]], labels: Sequence[int] | Array) -> Calibration:
+    def calibrate(self, pairs: Source, labels: Sequence[int] | Array) -> Calibration:
         """Make scores probabilities: Platt scaling on pairs with labels 0/1, folded into the last layer.
 
         Use pairs that the model was not trained on. The order of scores stays; thresholds are dropped. The saved model

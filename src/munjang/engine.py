@@ -28,8 +28,7 @@ from munjang import forking
 from munjang.forking import check_device, check_generation, computation
 from munjang.nn.device import cpu_cores
 from munjang.preparing import MANY_CORES, in_a_thread, in_turns
-from munjang.text.batches import Batch, pack
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Batch, Tokens, pack
 
 Item = TypeVar("Item")
 Array = np.ndarray[Any, Any]

@@ -1,71 +1,16 @@
-"""What a person hands in: checked, counted, cut into windows; and how they are told of progress.
+"""Windows of checked inputs, bounded by count and by characters.
 
-Enters: any iterable of texts, of dicts with a `text`, or of pairs of texts. Leaves: windows bounded by count and by
-characters (`Rows`, or lists of pairs), so that a stream of any length passes through bounded memory. An item that is
-not a text, or not a pair, is an error that names its position; an empty string is legal.
+`munjang.data.rows` is the gate that checks texts and pairs; here they are cut into windows (`Rows`, or lists of pairs),
+so that a stream of any length passes through bounded memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import re
-import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from munjang.errors import InputError
-
-Progress = bool | Callable[[int, int | None], None]
-Row = TypeVar("Row")
-
-_MISSING = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")  # what programs write for a missing value
-_REPEATED = re.compile(r"(.{1,8}?)\1{19,}", re.DOTALL)  # a unit of up to 8 code points, 20 times or more
-
-
-def unusual(text: str) -> str | None:
-    """Say why a text is probably not one, such as "empty"; None for an ordinary text. All of them are legal."""
-    content = text.strip()
-    if not content:
-        return "only white space" if text else "empty"
-    if len(content) <= 4 and content.casefold() in _MISSING:
-        return repr(content)
-    if len(content) >= 20 and _REPEATED.fullmatch(content):
-        return "a few characters repeated"
-    return None
-
-
-@dataclass
-class UnusualTexts:
-    """Counts unusual texts by reason; its string names the first of each."""
-
-    texts: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    _first: dict[str, str] = field(default_factory=dict)
-
-    def add(self, text: str, place: str) -> None:
-        """Look at a text; `place` is where messages say it is."""
-        self.texts += 1
-        reason = unusual(text)
-        if reason is not None:
-            self.counts[reason] += 1
-            self._first.setdefault(reason, place)
-
-    def __bool__(self) -> bool:
-        return bool(self.counts)
-
-    def __str__(self) -> str:
-        named = (
-            f"{count:,} {reason} ({self._first[reason] if count == 1 else 'first: ' + self._first[reason]})"
-            for reason, count in self.counts.most_common()
-        )
-        return f"{self.counts.total():,} of {self.texts:,} texts are empty, missing or repetitive: {', '.join(named)}"
+from munjang.data.rows import Source, TextRow, open_pairs, open_texts
 
 
 @dataclass(frozen=True)
@@ -82,36 +27,38 @@ class Rows:
         return Rows(self.texts[count:], {name: values[count:] for name, values in self.columns.items()})
 
 
-def as_rows(rows: Iterable[Row] | str) -> tuple[Iterable[Row], int | None]:
-    """The rows and how many there are, where that is known; a single string is one row."""
+def as_rows(rows: Source, *, keep: Sequence[str] | None = ()) -> tuple[Iterable[str | TextRow], int | None]:
+    """Return the texts and their number, where it is known; a single string is one text.
+
+    keep: the other columns of a table; None for all.
+    """
     if isinstance(rows, str):
-        return [rows], 1  # type: ignore[list-item]
-    if isinstance(rows, bytes | Mapping) or not isinstance(rows, Iterable):
-        raise InputError(f"expected a list or another iterable of texts, got {type(rows).__name__}: {_short(rows)}")
-    return rows, len(rows) if isinstance(rows, Sized) else None
+        return [rows], 1
+    texts = open_texts(rows, keep=keep)
+    plain = texts.values
+    return (texts.items() if plain is None else plain), texts.total
 
 
-def split_rows(rows: Iterable[object], max_texts: int, max_characters: int) -> Iterator[Rows]:
-    """Windows of at most so many texts and, unless a single text is longer, so many characters."""
-    if isinstance(rows, list | tuple) and set(map(type, rows)) <= {str}:
+def split_rows(rows: Iterable[str | TextRow], max_texts: int, max_characters: int) -> Iterator[Rows]:
+    """Cut into windows of at most `max_texts` texts and `max_characters` characters; a longer text has its own."""
+    if isinstance(rows, list | tuple):
         yield from _split_texts(rows, max_texts, max_characters)
         return
     texts: list[str] = []
-    records: list[Mapping[str, object]] = []
-    characters = position = 0
-    for position, row in enumerate(rows):
-        text = _text_of(row, position)
+    columns: dict[str, list[object]] = {}
+    characters = 0
+    for row in rows:
+        text = row if isinstance(row, str) else row.text
         if texts and (len(texts) >= max_texts or characters + len(text) > max_characters):
-            yield Rows(texts, _columns(records, position - len(texts)))
-            texts, records, characters = [], [], 0
+            yield Rows(texts, columns)
+            texts, columns, characters = [], {}, 0
         texts.append(text)
         characters += len(text)
-        if isinstance(row, Mapping):
-            records.append(row)
-        elif records:
-            raise InputError(f"row {position} is a text, but the rows before it were dicts: give one or the other")
+        if not isinstance(row, str):
+            for name, value in row.columns.items():
+                columns.setdefault(name, []).append(value)
     if texts:
-        yield Rows(texts, _columns(records, position + 1 - len(texts)))
+        yield Rows(texts, columns)
 
 
 def _split_texts(texts: Sequence[str], max_texts: int, max_characters: int) -> Iterator[Rows]:
@@ -126,22 +73,19 @@ def _split_texts(texts: Sequence[str], max_texts: int, max_characters: int) -> I
         start += len(window)
 
 
-def as_pairs(pairs: object) -> tuple[Iterable[object], int | None]:
-    """The pairs and how many there are, where that is known; a text, or one bare pair, is refused."""
-    if isinstance(pairs, str | bytes | Mapping) or not isinstance(pairs, Iterable):
-        raise InputError(
-            f"expected a list or another iterable of pairs (a, b), got {type(pairs).__name__}: {_short(pairs)}. "
-            "A cross-encoder reads two texts together: one pair is [(a, b)]"
-        )
-    return pairs, len(pairs) if isinstance(pairs, Sized) else None
+def as_pairs(pairs: Source) -> tuple[Iterable[tuple[str, str]], int | None]:
+    """Return the pairs and their number, where it is known."""
+    opened = open_pairs(pairs)
+    return opened, opened.total
 
 
-def split_pairs(pairs: Iterable[object], max_pairs: int, max_characters: int) -> Iterator[list[tuple[str, str]]]:
-    """Windows of at most so many pairs and, unless a single pair is longer, so many characters."""
+def split_pairs(
+    pairs: Iterable[tuple[str, str]], max_pairs: int, max_characters: int
+) -> Iterator[list[tuple[str, str]]]:
+    """Cut into windows of at most `max_pairs` pairs and `max_characters` characters; a longer pair has its own."""
     window: list[tuple[str, str]] = []
     characters = 0
-    for position, given in enumerate(pairs):
-        pair = _pair_of(given, position)
+    for pair in pairs:
         length = len(pair[0]) + len(pair[1])
         if window and (len(window) >= max_pairs or characters + length > max_characters):
             yield window
@@ -150,113 +94,3 @@ def split_pairs(pairs: Iterable[object], max_pairs: int, max_characters: int) ->
         characters += length
     if window:
         yield window
-
-
-def _pair_of(given: object, position: int) -> tuple[str, str]:
-    if isinstance(given, str):
-        raise InputError(
-            f"pair {position} must be two texts (a, b), got a single text: {_short(given)}. A cross-encoder reads two "
-            "texts together: one pair is [(a, b)]; for vectors of single texts use a bi-encoder"
-        )
-    texts = given.tolist() if isinstance(given, np.ndarray) else given
-    if not isinstance(texts, tuple | list):
-        raise InputError(f"pair {position} must be two texts (a, b), got {type(given).__name__}: {_short(given)}")
-    if len(texts) != 2:
-        raise InputError(f"pair {position} must be two texts (a, b), got {len(texts)}: {_short(given)}")
-    first, second = texts
-    for which, text in (("first", first), ("second", second)):
-        if not isinstance(text, str):
-            raise InputError(
-                f"the {which} text of pair {position} must be a string, got {type(text).__name__}: {_short(text)}. "
-                "An empty text is '', a missing one must be left out or replaced"
-            )
-    return first, second
-
-
-def _text_of(row: object, position: int) -> str:
-    text = row.get("text") if isinstance(row, Mapping) else row
-    if isinstance(text, str):
-        return text
-    if isinstance(row, Mapping) and "text" not in row:
-        raise InputError(f"row {position} has no 'text', only {', '.join(map(repr, row)) or 'nothing'}")
-    raise InputError(
-        f"text {position} must be a string, got {type(text).__name__}: {_short(text)}. "
-        "An empty text is '', a missing one must be left out or replaced"
-    )
-
-
-def _columns(records: Sequence[Mapping[str, object]], first: int) -> dict[str, list[object]]:
-    if not records:
-        return {}
-    names = [str(name) for name in records[0] if name != "text"]
-    columns: dict[str, list[object]] = {name: [] for name in names}
-    for offset, record in enumerate(records):
-        if len(record) - 1 != len(names):
-            raise InputError(f"row {first + offset} has the keys {list(record)}, the rows before it {['text', *names]}")
-        for name in names:
-            if name not in record:
-                raise InputError(f"row {first + offset} has no {name!r}, as the rows before it had")
-            columns[name].append(record[name])
-    return columns
-
-
-def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-@contextlib.contextmanager
-def progress_teller(progress: Progress, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A function that takes 'n more are done', from any thread, and tells the caller as they asked."""
-    if progress is False:
-        yield lambda n: None
-        return
-    tell: Callable[[int, int | None], None] = _Line() if progress is True else progress
-    lock = threading.Lock()
-    count = 0
-
-    def more(n: int) -> None:
-        nonlocal count
-        with lock:
-            count += n
-            if n:
-                tell(count, total)
-
-    try:
-        yield more
-    finally:
-        if isinstance(tell, _Line):
-            tell.close()
-
-
-class _Line:
-    """One line on stderr, rewritten at most ten times a second."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._last = 0.0
-        self._shown = False
-
-    def __call__(self, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if now - self._last < 0.1 and done != total:
-            return
-        self._last = now
-        rate = done / max(now - self._started, 1e-9)
-        line = f"{done:,}" + (f" of {total:,} ({done / total:.0%})" if total else "") + f"  {rate:,.0f}/s"
-        if total and rate:
-            line += f"  {clock((total - done) / rate)} left"
-        sys.stderr.write(f"\r{line:<60}")
-        sys.stderr.flush()
-        self._shown = True
-
-    def close(self) -> None:
-        if self._shown:
-            sys.stderr.write("\n")
-
-
-def clock(seconds: float) -> str:
-    """Seconds as people read them: 3:07, 1:02:05."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

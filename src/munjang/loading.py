@@ -18,7 +18,8 @@ from munjang.checkpoint import static_from_words
 from munjang.checkpoint.cross_parts import HeadName
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, ModelError
-from munjang.types import DTypeName, PoolingMode
+from munjang.nn.pooling import PoolingMode
+from munjang.types import DTypeName
 
 
 def load(

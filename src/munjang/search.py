@@ -33,7 +33,7 @@ from munjang.index.reranking import Reranked, check_reranking, rerank
 from munjang.index.results import Document, Hit, Mode, Passage, Results
 from munjang.index.searching import Clock, Request, check_texts, first_stage
 from munjang.index.state import Layout
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.index.index import Index

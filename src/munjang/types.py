@@ -12,7 +12,6 @@ from typing import Literal
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 DTypeName = Literal["auto", "float32", "float16", "bfloat16"]
 SavedName = Literal["float32", "float16", "bfloat16", "int8"]  # how weights are saved
-PoolingMode = Literal["cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last"]
 
 
 @dataclass(frozen=True)

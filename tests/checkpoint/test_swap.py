@@ -17,8 +17,9 @@ import safetensors.torch
 import torch
 
 from munjang.checkpoint import read, resolve, write
-from munjang.checkpoint.swap import previous_of, replace_folder
+from munjang.checkpoint.swap import replace_model_folder as replace_folder
 from munjang.errors import InputError, ModelError
+from munjang.files import previous_of
 
 
 def fill(text: str) -> Any:
@@ -68,7 +69,7 @@ def test_folders_that_are_not_models_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "holiday" / "photo.jpg").write_text("x")
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"is not a model \(it holds photo.jpg\): nothing was changed"):
+    with pytest.raises(InputError, match=r"is not a model \(it contains photo.jpg\): nothing was changed"):
         replace_folder(tmp_path / "holiday", fill("new"))
     with pytest.raises(InputError, match="is a file"):
         replace_folder(tmp_path / "file", fill("new"))
@@ -100,7 +101,7 @@ def test_errors_leave_everything_as_it_was(tmp_path: Path) -> None:
         raise KeyError("a bug")
 
     for filler in (full, rust):
-        with pytest.raises(ModelError, match=r"the disk is full.*is as it was"):
+        with pytest.raises(ModelError, match=r"the disk is full.*is unchanged"):
             replace_folder(folder, filler)
     with pytest.raises(KeyError):
         replace_folder(folder, wrong)
@@ -126,7 +127,7 @@ def test_what_a_killed_swap_left_is_taken_over(tmp_path: Path) -> None:
     (previous / "notes.txt").write_text("mine")
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    import munjang.checkpoint.swap as swap
+    import munjang.files as swap
 
     abandoned = make(tmp_path / f".model.saving-{swap._host()}-{dead.pid}-00")
     living = make(tmp_path / f".model.saving-{swap._host()}-{os.getppid()}-00")

@@ -12,7 +12,7 @@ import pytest
 
 import munjang
 from munjang.types import EncodeReport
-from munjang.vector_files import open_writer
+from munjang.vectors import open_writer
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SmallEncoder:
         self.calls.append({"method": "encode_to", "overwrite": overwrite, **options})
         records = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
         texts = [str(record.pop("text")) for record in records]
-        with open_writer(path, dimension=3, fingerprint="small", overwrite=overwrite) as writer:
+        with open_writer(path, width=3, setting="small", overwrite=overwrite) as writer:
             names = list(records[0]) if records else []
             for number, text in enumerate(texts):
                 columns = {name: [records[number][name]] for name in names}

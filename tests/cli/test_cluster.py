@@ -98,9 +98,9 @@ def test_ready_vectors_need_no_model(
     with pytest.raises(DataError, match=r"each of the 7 texts, got shape \(3, 2\)"):
         run(corpus, "--vectors", str(tmp_path / "v.npy"))
     (tmp_path / "v.npy").write_text("not an array")
-    with pytest.raises(DataError, match=r"expected a \.npy file"):
+    with pytest.raises(DataError, match=r"no \.npy file"):
         run(corpus, "--vectors", str(tmp_path / "v.npy"))
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="does not exist"):
         run(corpus, "--vectors", str(tmp_path / "none.npy"))
 
 

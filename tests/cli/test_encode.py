@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from munjang.cli import main
-from munjang.vector_files import read_vectors
+from munjang.vectors import read_vectors
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_an_interrupted_overwriting_run_goes_on_without_overwrite(
     command = ["encode", str(corpus), "-o", str(tmp_path / "out.npy")]
     assert main(command) == 0
     assert main(command) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     small.fail_after = 2
     assert main([*command, "--overwrite"]) == 130
     assert "the same command without --overwrite goes on" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_all_pairs_are_written_as_they_are_found(words: WordEncoder, corpus: str
     assert np.allclose([line["score"] for line in lines], expected.scores[:3], rtol=1e-6)
     run(corpus, "--threshold", "0.5", "--per-text", "1", "-o", str(tmp_path / "few.csv"))
     assert 0 < len(read_csv(tmp_path / "few.csv")) <= len(rows)
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_the_models_threshold(words: WordEncoder, corpus: str, tmp_path: Path) -> None:

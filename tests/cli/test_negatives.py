@@ -16,7 +16,7 @@ import torch
 import munjang
 from munjang.cli import negatives
 from munjang.cli.progress import Reporter
-from munjang.data.tabular import read_examples
+from munjang.data import read_examples
 
 ROWS = [(f"질문 {'가' * i}", f"답 {'가' * (i % 3)}{'x' * i}") for i in range(8)]
 
@@ -113,7 +113,7 @@ def test_what_is_refused(small: Any, pairs: str, tmp_path: Path, capsys: pytest.
     with pytest.raises(munjang.errors.InputError, match="not a single row"):
         main([pairs, "-o", str(output), "--overwrite", "--min-score", "5"])
     assert output.read_text() == "mine"
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 NLI = [

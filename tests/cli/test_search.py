@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from munjang.cli import main
 from munjang.cli.hits import arrow, excerpt, facts, shown, wrapped
 from munjang.cli.search import summary
-from munjang.cli.tables import width
 from munjang.index.index import Index
 from munjang.index.results import Hit, Passage, Results, Stage
+from munjang.report.tables import width
 from munjang.types import Threshold
 from support import small_models
 

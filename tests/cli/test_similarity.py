@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from munjang.cli import main
-from munjang.cli.tables import width
+from munjang.report.tables import width
 from munjang.vectors import similarity
 
 
@@ -53,7 +53,7 @@ def test_the_matrix_as_a_file(
         header, *rows = csv.reader(file)
     assert header == ["text", "가나다", "ab", "가가"]
     assert np.allclose([[float(cell) for cell in row[1:]] for row in rows], matrix, rtol=1e-6)
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_the_models_own_kind_is_the_default(small: Any, tmp_path: Path) -> None:

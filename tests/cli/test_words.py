@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from munjang.cli import main
 from munjang.cli.info import pretty
-from munjang.cli.progress import Reporter, duration, progress_line
-from munjang.cli.tables import shorten, table, width
+from munjang.cli.progress import Reporter
+from munjang.report.tables import shorten, table, width
 
 
 @pytest.mark.parametrize(
@@ -47,60 +47,26 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_one_line_drawn_again() -> None:
-    now = [0.0]
+def test_lines_and_bars_share_the_screen() -> None:
     screen = Terminal()
-    reporter = Reporter(screen, clock=lambda: now[0])
+    reporter = Reporter(screen)
     update = reporter.progress(100)
-    for done in (10, 15, 20):  # the first 10 may have been done by an earlier run
-        now[0] += 1.0
-        update(done, None)
-    reporter.say("end")
-    lines = screen.getvalue().split("\r")
-    assert lines[-1] == "end\n"
-    assert lines[1].strip().endswith("10 of 100 texts")
-    assert lines[3].strip().endswith("20 of 100 texts, 5 texts/s, 16 s to go")
-    assert "\n" not in "".join(lines[:-1])
-
-
-def test_a_log_gets_a_line_now_and_then() -> None:
-    now = [0.0]
-    log = io.StringIO()
-    update = Reporter(log, clock=lambda: now[0]).progress(None)
-    for second in range(60):
-        now[0] = float(second)
-        update(second * 10, None)
-    assert log.getvalue().splitlines()[0] == "150 texts, 10 texts/s"
-    assert len(log.getvalue().splitlines()) == 3
-
-
-def test_the_speed_is_that_of_the_last_half_minute() -> None:
-    now = [0.0]
-    log = io.StringIO()
-    update = Reporter(log, clock=lambda: now[0]).progress(None)
-    for second, done in [(1, 0), (2, 1_000_000), (20, 1_000_018), (40, 1_000_038)]:  # a million by an earlier run
-        now[0] = float(second)
-        update(done, None)
-    assert log.getvalue().splitlines()[-1] == "1,000,038 texts, 1 texts/s"
+    update(10, None)
+    reporter.say("between")
+    update(20, None)
+    reporter.close()
+    assert "20/100" in screen.getvalue()
+    assert "between\n" in screen.getvalue()
 
 
 def test_quiet_leaves_warnings() -> None:
     log = io.StringIO()
-    now = [0.0]
-    reporter = Reporter(log, quiet=True, clock=lambda: now[0])
-    update = reporter.progress(10)
-    now[0] = 100.0
-    update(5, None)
+    reporter = Reporter(log, quiet=True)
+    reporter.progress(10)(5, None)
+    reporter.show("status")
     reporter.say("no")
     reporter.warn("yes")
     assert log.getvalue() == "munjang: yes\n"
-
-
-def test_progress_line() -> None:
-    assert progress_line(50, 100, rate=10) == "[############............]  50%  50 of 100 texts, 10 texts/s, 5 s to go"
-    assert progress_line(100, 100, rate=10).endswith("100 of 100 texts, 10 texts/s")
-    assert progress_line(0, 100, rate=0).endswith("0 of 100 texts")
-    assert [duration(s) for s in (5, 65, 7265)] == ["5 s", "1 min 05 s", "2 h 01 min"]
 
 
 def test_info_on_a_model(small: Any, capsys: pytest.CaptureFixture[str]) -> None:

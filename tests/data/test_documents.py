@@ -12,9 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from munjang.data import TextSource
 from munjang.data.documents import DocumentFiles, WholeFiles
+from munjang.data.readers import RowFile
+from munjang.data.rows import ReadOptions
 from munjang.errors import DataError, DataWarning, InputError
+
+
+def source(path: Path) -> RowFile:
+    return RowFile(path, ReadOptions())
+
 
 ROWS = [
     {"id": "a1", "text": "비가 온다, 우산을 쓴다", "year": 2020, "score": 4.5, "code": "007"},
@@ -42,7 +48,7 @@ def write(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "json", "parquet"])
 def test_every_format_gives_the_same_documents(kind: str, tmp_path: Path) -> None:
-    files = DocumentFiles([TextSource(write(tmp_path, kind))])
+    files = DocumentFiles([source(write(tmp_path, kind))])
     (found,) = files.survey()
     assert list(files) == ROWS
     assert list(files) == ROWS  # as often as one likes
@@ -52,19 +58,19 @@ def test_every_format_gives_the_same_documents(kind: str, tmp_path: Path) -> Non
 
 def test_columns_are_chosen(tmp_path: Path) -> None:
     path = write(tmp_path, "csv")
-    kept = DocumentFiles([TextSource(path, column="code")], "id", ["year"])
+    kept = DocumentFiles([source(path)], "id", ["year"], column="code")
     assert next(iter(kept)) == {"id": "a1", "text": "007", "year": 2020}
     assert list(kept)[2] == {"id": "a3", "text": "11"}
-    none = DocumentFiles([TextSource(path)], "code", [])
+    none = DocumentFiles([source(path)], "code", [])
     assert next(iter(none)) == {"id": "007", "text": ROWS[0]["text"]}
-    texts = DocumentFiles([TextSource(path)], as_text=["year"])
+    texts = DocumentFiles([source(path)], as_text=["year"])
     assert next(iter(texts))["year"] == "2020"
 
 
 def test_lines_and_strings(tmp_path: Path) -> None:
     (tmp_path / "l.txt").write_text("하나\n\n two \n", encoding="utf-8")
     (tmp_path / "s.jsonl").write_text('"셋"\n"four"\n', encoding="utf-8")
-    files = DocumentFiles([TextSource(tmp_path / "l.txt"), TextSource(tmp_path / "s.jsonl")])
+    files = DocumentFiles([source(tmp_path / "l.txt"), source(tmp_path / "s.jsonl")])
     assert list(files) == [{"text": "하나"}, {"text": " two "}, {"text": "셋"}, {"text": "four"}]
     assert [(one.documents, one.blank) for one in files.survey()] == [(2, 1), (2, 0)]
 
@@ -73,7 +79,7 @@ def test_rows_of_objects_may_differ(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text(
         '{"text": "가"}\n{"text": "나", "tags": ["x", 1], "on": true}\n', encoding="utf-8"
     )
-    assert list(DocumentFiles([TextSource(tmp_path / "d.jsonl")])) == [
+    assert list(DocumentFiles([source(tmp_path / "d.jsonl")])) == [
         {"text": "가"},
         {"text": "나", "tags": ["x", 1], "on": True},
     ]
@@ -87,7 +93,7 @@ def test_dates_and_missing_values_of_parquet(tmp_path: Path) -> None:
         {"text": "나", "id": 2.0, "day": None, "n": 2.0, "list": []},
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
-    assert list(DocumentFiles([TextSource(tmp_path / "d.parquet")])) == [
+    assert list(DocumentFiles([source(tmp_path / "d.parquet")])) == [
         {"id": "1", "text": "가", "day": "2024-05-01", "list": ["a"]},
         {"id": "2", "text": "나", "n": 2.0},
     ]
@@ -101,7 +107,7 @@ def test_columns_of_numbers_are_numbers(cells: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "d.tsv")
         path.write_text("text\tn\tm\n" + "".join(f"t\t{cell}\tx{cell}\n" for cell in cells), encoding="utf-8")
-        found = list(DocumentFiles([TextSource(path)]))
+        found = list(DocumentFiles([source(path)]))
     plain = all("e" not in cell for cell in cells)  # 1e-05 is no way to write a number in a table
     for cell, document in zip(cells, found, strict=True):
         assert document["m"] == f"x{cell}"
@@ -116,7 +122,7 @@ def test_columns_of_numbers_are_numbers(cells: list[str]) -> None:
     ("name", "content", "message"),
     [
         ("d.csv", 'id,text,y\n1,가,2\n2,"나"\n3,다,4\n', "d.csv, line 3: expected 3 fields"),
-        ("d.csv", "id,text\n1,가\n2,나\n1,다\n", r"d.csv, line 4: the id '1' stands already in .*d.csv, line 2"),
+        ("d.csv", "id,text\n1,가\n2,나\n1,다\n", r"d.csv, line 4: the id '1' repeats that of .*d.csv, line 2"),
         ("d.csv", "id,text\n1,가\n,나\n", "d.csv, line 3: expected an id .* got nothing"),
         ("d.csv", "id,text,a,a\n1,가,x,y\n", "two columns are named 'a'"),
         ("d.csv", "body,text,other\nx,y,z\n", "line 2: the column 'text' cannot be metadata"),
@@ -129,34 +135,34 @@ def test_columns_of_numbers_are_numbers(cells: list[str]) -> None:
         ("d.jsonl", '{"text": "가"}\n{"text": "x"\n', "line 2: expected a JSON value"),
         ("d.jsonl", '{"text": "\\ud800"}\n', "half a surrogate pair"),
         ("d.jsonl", '{"id": true, "text": "x"}\n', "expected an id .* got True"),
-        ("d.jsonl", "[1]\n", "line 1: expected an object with a text"),
+        ("d.jsonl", "[1]\n", "line 1: expected an object with columns"),
     ],
 )
 def test_a_broken_row_is_named(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     column = "body" if content.startswith("body") else None
     with pytest.raises(DataError, match=message):
-        DocumentFiles([TextSource(tmp_path / name, column=column)]).survey()
+        DocumentFiles([source(tmp_path / name)], column=column).survey()
 
 
 def test_fields_that_are_not_there(tmp_path: Path) -> None:
     path = write(tmp_path, "csv")
     with pytest.raises(DataError, match="no document has the field 'years'; there are none"):
-        DocumentFiles([TextSource(path)], metadata=["years"]).survey()
+        DocumentFiles([source(path)], metadata=["years"]).survey()
     with pytest.raises(DataError, match="no column 'key' for ids"):
-        DocumentFiles([TextSource(path)], "key").survey()
+        DocumentFiles([source(path)], "key").survey()
     with pytest.raises(DataError, match="both the text and the id"):
-        DocumentFiles([TextSource(path)], "text").survey()
+        DocumentFiles([source(path)], "text").survey()
     (tmp_path / "l.txt").write_text("x\n", encoding="utf-8")
     with pytest.raises(DataError, match="a txt file has no columns"):
-        DocumentFiles([TextSource(tmp_path / "l.txt", column="text")]).survey()
+        DocumentFiles([source(tmp_path / "l.txt")], column="text").survey()
 
 
 def test_ids_must_differ_between_files(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("id,text\n7,가\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"b\.csv, line 2: the id '7' stands already in .*a\.csv, line 2"):
-        DocumentFiles([TextSource(tmp_path / "a.csv"), TextSource(tmp_path / "b.csv")]).survey()
+    with pytest.raises(DataError, match=r"b\.csv, line 2: the id '7' repeats that of .*a\.csv, line 2"):
+        DocumentFiles([source(tmp_path / "a.csv"), source(tmp_path / "b.csv")]).survey()
 
 
 def test_whole_files(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from munjang.data import read_texts
+from munjang.data import ReadOptions, open_texts, read_texts
 from munjang.data.encodings import decode, decode_pipe, text_lines
 from munjang.errors import DataError, MunjangWarning
 
@@ -24,7 +24,7 @@ KOREAN = [
 
 
 def found(path: Path, encoding: str | None = None) -> list[str]:
-    return [row.text for row in read_texts(path, encoding=encoding)]
+    return read_texts(path, options=ReadOptions(encoding=encoding))
 
 
 def lines(blocks: list[bytes]) -> list[str]:
@@ -84,7 +84,7 @@ def test_a_break_far_into_a_file_is_found_before_the_first_row(tmp_path: Path) -
     path = tmp_path / "a.txt"
     path.write_bytes("한국어 문장\n".encode() * 200_000 + b"\xb0\xa1\n")
     with pytest.raises(DataError, match=r"line 200001: byte 0xb0 at offset 3,400,000.*--encoding"):
-        next(iter(read_texts(path)))
+        next(iter(open_texts(path)))
 
 
 def test_cp949_that_breaks_later_is_an_error(tmp_path: Path) -> None:

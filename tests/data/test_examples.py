@@ -52,7 +52,7 @@ def test_targets_become_arrays_of_the_right_type() -> None:
         (("scored", {"b": ["x"], "a": ["y"]}, [1.0]), "have the columns a, b; got b, a"),
         (("pairs", {"anchor": ["x"], "positive": ["y"], "negative_2": ["z"]}, None), "then negative, negative_2"),
         (("scored", {"a": ["x"], "b": ["y", "z"]}, [1.0]), r"of one length, got \{'a': 1, 'b': 2\}"),
-        (("scored", {"a": ["x"], "b": [None]}, [1.0]), "column b: expected texts, got NoneType in row 0"),
+        (("scored", {"a": ["x"], "b": [None]}, [1.0]), "column b: text 0 must be a string, got NoneType"),
         (("scored", {"a": ["x"], "b": ["y"]}, None), "need targets"),
         (("scored", {"a": ["x"], "b": ["y"]}, [[1.0]]), r"shape \[1\], got \[1, 1\]"),
         (("scored", {"a": ["x"], "b": ["y"]}, [3.8]), r"scores must be in 0\.\.1, got 3\.8"),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from munjang.data.documents import DocumentFiles, WholeFiles
-from munjang.data.files import ReadLimits, TextSource
+from munjang.data.readers import RowFile
+from munjang.data.rows import ReadLimits, ReadOptions
 from munjang.errors import DataError, LimitError
 
 LIMITS = ReadLimits(unpacked_bytes=1000, file_rows=10, file_columns=3)
@@ -35,7 +36,7 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def _documents(path: Path, limits: ReadLimits = LIMITS) -> list[Any]:
-    return list(DocumentFiles([TextSource(path, limits=limits)]))
+    return list(DocumentFiles([RowFile(path, ReadOptions(limits=limits))]))
 
 
 FORMATS = ["a.json", "a.jsonl", "a.csv", "a.tsv", "a.txt", "a.parquet", "a.csv.gz", "a.jsonl.gz"]
@@ -64,7 +65,7 @@ def test_a_file_beyond_a_limit_names_it(tmp_path: Path, name: str, limit: str, r
         _documents(path)
     assert told.value.limit == limit
     assert isinstance(told.value, DataError)
-    assert len(list(DocumentFiles([TextSource(path)]))) == len(rows)  # none without limits
+    assert len(list(DocumentFiles([RowFile(path, ReadOptions())]))) == len(rows)  # none without limits
 
 
 def test_columns_are_counted_over_all_rows(tmp_path: Path) -> None:
@@ -98,4 +99,6 @@ def test_limited_parquet_files_are_read_as_unlimited_ones(tmp_path: Path, option
     )
     pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "a.parquet", row_group_size=1500, **options)
     wide = ReadLimits(unpacked_bytes=10**9, file_rows=10**6, file_columns=10)
-    assert _documents(tmp_path / "a.parquet", wide) == list(DocumentFiles([TextSource(tmp_path / "a.parquet")]))
+    assert _documents(tmp_path / "a.parquet", wide) == list(
+        DocumentFiles([RowFile(tmp_path / "a.parquet", ReadOptions())])
+    )

@@ -21,7 +21,7 @@ from munjang.exporting.graph import Graph
 from munjang.exporting.outputs import bi_encoder_graph, cross_encoder_graph
 from munjang.nn.heads import Dense, Normalize, VectorNorm, apply_heads
 from munjang.nn.packed import to_packed
-from munjang.nn.pooling import MODES, Pooling
+from munjang.nn.pooling import POOLING_MODES, Pooling
 from support import bodies
 from support.small_models import bi_encoder, cross_encoder
 
@@ -77,7 +77,7 @@ def test_every_family(case: str, tmp_path: Path) -> None:
         assert np.abs(session.run("sentence_embedding", session.feed(ids, lengths, **options)) - vectors).max() < 1e-5
 
 
-@pytest.mark.parametrize("mode", [*MODES, "several"])
+@pytest.mark.parametrize("mode", [*POOLING_MODES, "several"])
 def test_every_pooling(mode: str, tmp_path: Path) -> None:
     pooling = Pooling(("max", "cls", "mean") if mode == "several" else (mode,))  # type: ignore[arg-type]
     model = bi_encoder("bert", pooling)
@@ -215,7 +215,7 @@ def test_large_weights_lie_beside_the_graph(tmp_path: Path, monkeypatch: pytest.
     assert np.abs(found - expected(model, ids, lengths)).max() < 1e-5
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", POOLING_MODES)
 def test_a_row_of_padding_is_finite(mode: str, tmp_path: Path) -> None:
     model = bi_encoder("modernbert", Pooling((mode,)), Normalize())  # type: ignore[arg-type]
     session = Session(bi_encoder_graph(model.parts, "float32"), tmp_path)

@@ -412,7 +412,7 @@ def test_a_full_disk_leaves_the_files_as_they_were(tmp_path: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for place in ("munjang.index.dense_file.write_all", "munjang.durable.write_all"):
+    for place in ("munjang.index.dense_file.write_all", "munjang.files.write_all"):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
             with pytest.raises(DataError, match="disk is full"):

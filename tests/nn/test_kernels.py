@@ -10,7 +10,7 @@ import torch
 
 from munjang.nn.attention import AttentionPlan, attend
 from munjang.nn.packed import Packed, to_packed
-from munjang.nn.pooling import MODES, pool
+from munjang.nn.pooling import POOLING_MODES, pool
 from support import bodies
 
 pytestmark = pytest.mark.gpu
@@ -33,7 +33,7 @@ def test_inference_agrees_with_the_cpu(case: str, batch: str) -> None:
         for dtype, tolerance in ((torch.float32, 2e-5), (torch.float16, 2e-2), (torch.bfloat16, 1.2e-1)):
             hidden = copy.deepcopy(encoder).to(CUDA, dtype)(on_cuda)
             assert (hidden.float().cpu() - expected).abs().max() < tolerance, dtype
-            for mode in MODES:
+            for mode in POOLING_MODES:
                 for skip in (0, 3):
                     ours, theirs = pool(hidden, on_cuda, mode, skip), pool(hidden.cpu(), on_cpu, mode, skip)
                     # A sequence of prompt tokens alone has a maximum of -inf, here as there.

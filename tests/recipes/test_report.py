@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape as escape_markup
 
 from munjang import recipes
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples, Reading, Refused
 from munjang.recipes import RecipeOptions
 from munjang.recipes.report import write_report
-from munjang.recipes.report.page import escape, table
-from munjang.recipes.report.svg import Series, line_chart, smoothed, ticks
+from munjang.report.html import table, visible
+from munjang.report.svg import Series, line_chart, smoothed, ticks
 from recipes.material import nli, scored
 
 pytestmark = pytest.mark.filterwarnings("ignore::munjang.errors.LeakageWarning")
@@ -32,6 +33,10 @@ ALLOWED = {
     *("span", "b", "i", "table", "thead", "tbody", "tr", "th", "td", "svg", "line", "text", "polyline", "circle"),
     *("details", "summary"),
 }
+
+
+def escape(text: str) -> str:
+    return str(escape_markup(visible(text)))
 
 
 class Seen(HTMLParser):

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from munjang.serve.batching import BULK_SHARE, Batcher, BatcherOptions
 from munjang.serve.errors import DeadlinePassed, Overloaded, TooLarge, Unready
-from munjang.text.batches import Batch
-from munjang.text.ragged import from_lists
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Batch, Tokens, from_lists
 
 MAX_LENGTH = 40
 

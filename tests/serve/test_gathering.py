@@ -17,9 +17,7 @@ from munjang.serve import queues
 from munjang.serve.answers import Answer
 from munjang.serve.batching import Batcher, BatcherOptions
 from munjang.serve.queues import GATHER_SECONDS, GATHER_TOKENS, Gathering
-from munjang.text.batches import Batch
-from munjang.text.ragged import from_lists
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Batch, Tokens, from_lists
 
 
 class Held:

@@ -434,7 +434,7 @@ def test_indexes_of_one_model_share_its_room_and_another_brings_its_own(tmp_path
 
 
 def test_another_process_that_writes_is_no_fault_of_the_client(tmp_path: Path) -> None:
-    from munjang.durable import OutputLock
+    from munjang.files import OutputLock
 
     folder = make_index(tmp_path / "locked", [])
     with service(settings_for(folder)) as client:

@@ -16,7 +16,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.errors import DataError, InputError, ModelNotFoundError, ResumeError
 from munjang.sharding import JobProgress, ModelSource, Reading, ShardOptions, encode_shards
 from munjang.sharding.messages import Began, Done
-from munjang.vector_files import read_vectors
+from munjang.vectors import read_vectors
 from support.sharded import Inline, outputs, rows, write_jsonl, write_parquet
 
 

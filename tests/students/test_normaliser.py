@@ -88,14 +88,12 @@ def test_the_word_table_still_serves_and_agrees(texts: list[str]) -> None:
 
 
 def corrected_tokenizer() -> Tokenizer:
-    from munjang.text.locality import locality_of
-
     if not _MADE:
         plan = StudentPlan(vocabulary=VocabularyPlan(400, min_count=1))
         backend = make_student(parts_of("bert"), plan, texts=[*TEXTS, " ".join(PARTS)]).parts.tokenizer.backend
         assert isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        assert locality_of(backend) is not None
-        _MADE.append(Tokenizer.from_backend(backend, max_length=64))
+        _MADE.append(Tokenizer(backend, max_length=64))
+        assert _MADE[0].words is not None
     return _MADE[0]
 
 

@@ -195,7 +195,7 @@ def test_an_added_token_of_the_users_stays() -> None:
     parts = parts_of("bert")
     backend = tokenizers.Tokenizer.from_str(parts.tokenizer.backend.to_str())
     backend.add_tokens([AddedToken("<제품>", normalized=False)])
-    own = replace(parts, tokenizer=Tokenizer.from_backend(backend, max_length=48))
+    own = replace(parts, tokenizer=Tokenizer(backend, max_length=48))
     plan = StudentPlan(vocabulary=VocabularyPlan(220))
     student = make_student(own, plan, texts=MANY)
     assert "<제품>" in pieces_of(student.parts.tokenizer, "이 <제품> 좋다")

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import family_of, from_theirs
+from munjang.nn.families import family_of, import_weights
 from munjang.nn.packed import to_packed
 
 VOCABULARY = 120
@@ -77,7 +77,7 @@ def ours(model: transformers.PreTrainedModel) -> Encoder:
     assert family is not None
     read = family.read(config)
     encoder = Encoder(read)
-    state, _ = from_theirs(model.state_dict(), family.names(read))
+    state, _ = import_weights(model.state_dict(), family.weight_names(read))
     encoder.load_state_dict(state, strict=True)
     return encoder.eval()
 
@@ -97,6 +97,14 @@ def padded(ids: np.ndarray, lengths: np.ndarray, pad: int) -> tuple[torch.Tensor
         table[i, : len(row)] = row
         mask[i, : len(row)] = 1
     return torch.from_numpy(table), torch.from_numpy(mask)
+
+
+def hidden_states(
+    model: transformers.PreTrainedModel, ids: np.ndarray, lengths: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What transformers computes, padded [n, longest, hidden], and the mask."""
+    table, mask = padded(ids, lengths, model.config.pad_token_id)
+    return model(input_ids=table, attention_mask=mask).last_hidden_state, mask
 
 
 def pack(ids: np.ndarray, lengths: np.ndarray):

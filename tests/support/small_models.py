@@ -51,7 +51,7 @@ def bi_encoder(
     theirs = bodies.theirs(case)
     parts = ModelParts(
         bodies.ours(theirs),
-        Tokenizer.from_backend(tokenizers.Tokenizer.from_str(_backend()), max_length=max_length),
+        Tokenizer(tokenizers.Tokenizer.from_str(_backend()), max_length=max_length),
         pooling or Pooling(),
         nn.ModuleList(heads),
         hf_config=theirs.config.to_dict(),

@@ -161,7 +161,7 @@ def any_tokenizer(request: pytest.FixtureRequest, minilm: Tokenizer) -> Tokenize
     """One tokenizer of each kind, the real one first."""
     if request.param == "minilm":
         return minilm
-    return Tokenizer.from_backend(LOCAL[request.param](), max_length=64)
+    return Tokenizer(LOCAL[request.param](), max_length=64)
 
 
 @pytest.fixture(scope="session")

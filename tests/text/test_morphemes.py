@@ -101,25 +101,24 @@ def test_any_text_has_terms_without_white_space(text: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_spans_are_pieces_of_the_original(text: str) -> None:
-    nouns, phrases = KIWI.nouns(text), KIWI.noun_phrases(text)
-    for span in [*nouns, *phrases]:
+    phrases = KIWI.noun_phrases(text)
+    for span in phrases:
         assert 0 <= span.start < span.end <= len(text)
         assert span.text == text[span.start : span.end]
-    assert [span.start for span in nouns] == sorted(span.start for span in nouns)
-    assert all(any(one.start <= noun.start and noun.end <= one.end for one in phrases) for noun in nouns)
+    assert [span.start for span in phrases] == sorted(span.start for span in phrases)
 
 
-def test_nouns_have_their_places() -> None:
+def test_noun_phrases_have_their_positions() -> None:
     text = "어제 학교에서 BERT 모델을 배웠다. It's fine"
-    found = {(span.text, span.start) for span in KIWI.nouns(text)}
-    assert {("학교", 3), ("BERT", 8), ("모델", 13)} <= found
+    found = {(span.text, span.start) for span in KIWI.noun_phrases(text)}
+    assert {("학교", 3), ("BERT 모델", 8)} <= found
     assert not {"에서", "을", "배웠다", "s"} & {text for text, _ in found}
 
 
 def test_places_are_right_in_decomposed_text() -> None:
     text = unicodedata.normalize("NFD", "😀 학교에서 기준금리를")
-    spans = KIWI.nouns(text)
-    assert [unicodedata.normalize("NFC", span.text) for span in spans] == ["학교", "기준", "금리"]
+    spans = KIWI.noun_phrases(text)
+    assert [unicodedata.normalize("NFC", span.text) for span in spans] == ["학교", "기준금리"]
     assert all(text[span.start : span.end] == span.text for span in spans)
 
 
@@ -155,9 +154,8 @@ def test_without_kiwi_words_share_pairs_of_syllables() -> None:
     assert {"서울", "bert"} <= set(other)
     assert PAIRS.terms(["비"]) == [["비"]]
     assert PAIRS.identity != KIWI.identity
-    for call in (PAIRS.nouns, PAIRS.noun_phrases):
-        with pytest.raises(MissingExtraError, match=r"munjang\[korean\]"):
-            call("학교에서")
+    with pytest.raises(MissingExtraError, match=r"munjang\[korean\]"):
+        PAIRS.noun_phrases("학교에서")
 
 
 def test_where_kiwi_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

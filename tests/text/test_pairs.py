@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from munjang.errors import InputError
-from munjang.text.batches import pack
-from munjang.text.pairs import encode_pairs, fit_segments, kept_lengths, pair_frame
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Tokens, pack
+from munjang.text.pairs import encode_pairs
+from munjang.text.tokenizer import Tokenizer
 
 WORDS = st.sampled_from(["한국어", "문장을", "fox", "don't", "3.14", "x", "날씨는", "embeddings", " ", "\n", "é", "👍"])
 TEXTS = st.lists(WORDS, max_size=14).map(" ".join)
@@ -36,6 +37,14 @@ def roberta_like(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return backend
 
 
+def xlnet_like(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    ids = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A [SEP] [CLS]:2", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:2", special_tokens=ids
+    )
+    return backend
+
+
 def turned_round(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """A frame that is none: the second text stands first."""
     ids = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
@@ -52,12 +61,15 @@ def kinds(local_backends: Any) -> dict[str, tokenizers.Tokenizer]:
         "roberta": roberta_like(local_backends["byte-level"]()),
         "albert": bert_like(local_backends["metaspace-always"](), "<s>", "</s>"),
         "modernbert": bert_like(local_backends["byte-level-nfc"](), "<s>", "</s>"),
+        "xlnet": xlnet_like(local_backends["wordpiece-lower"]()),
         "turned round": turned_round(local_backends["wordpiece-cased"]()),
     }
 
 
 def expected(tokenizer: Tokenizer, pairs: list[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
-    encoded = tokenizer.cutter().encode_batch(pairs)
+    backend = copy.deepcopy(tokenizer.backend)
+    backend.enable_truncation(tokenizer.max_length, direction="left" if tokenizer.keep_end else "right")
+    encoded = backend.encode_batch(pairs)
     return [e.ids for e in encoded], [e.type_ids for e in encoded]
 
 
@@ -68,15 +80,15 @@ def rows(tokens: Tokens) -> tuple[list[list[int]], list[list[int]]]:
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("kind", ["bert", "roberta", "albert", "modernbert", "turned round"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "albert", "modernbert", "xlnet", "turned round"])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=PAIRS, max_length=st.integers(4, 40), by_words=st.booleans())
 def test_ids_and_segments_are_the_backends(
     kinds: dict[str, tokenizers.Tokenizer], kind: str, side: str, pairs: Any, max_length: int, by_words: bool
 ) -> None:
     tokenizer = Tokenizer(kinds[kind], max_length=max_length, keep_end=side == "left")
-    assert (pair_frame(tokenizer) is None) == (kind == "turned round")
-    tokens = encode_pairs(tokenizer, [a for a, _ in pairs], [b for _, b in pairs], by_words=by_words)
+    assert (tokenizer.pair_frame is None) == (kind == "turned round")
+    tokens = encode_pairs(tokenizer, [a for a, _ in pairs], [b for _, b in pairs], segments=3, by_words=by_words)
     assert rows(tokens) == expected(tokenizer, pairs)
     whole = [len(e.ids) for e in kinds[kind].encode_batch(pairs)]
     assert (tokens.longest, tokens.truncated) == (max(whole), sum(n > max_length for n in whole))
@@ -84,8 +96,9 @@ def test_ids_and_segments_are_the_backends(
     assert (tokens.segments is None) or tokens.segments.dtype == np.int32
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(a=st.integers(0, 30), b=st.integers(0, 30), room=st.integers(0, 40))
-def test_the_longer_gives_way_first(a: int, b: int, room: int) -> None:
+def test_the_longer_gives_way_first(kinds: dict[str, tokenizers.Tokenizer], a: int, b: int, room: int) -> None:
     """By the definition: a token at a time from the longer; of an odd room the once longer keeps the odd token."""
     x, y = a, b
     while x + y > room:
@@ -93,8 +106,11 @@ def test_the_longer_gives_way_first(a: int, b: int, room: int) -> None:
             x -= 1
         else:
             y -= 1
-    kept = kept_lengths(np.array([a], np.int32), np.array([b], np.int32), room)
-    assert [int(k[0]) for k in kept] == [x, y]
+    tokenizer = Tokenizer(kinds["bert"], max_length=room + 3)
+    first, second = (tokenizer.bodies([word])[0].tolist() for word in ("a", "b"))
+    assert len(first) == len(second) == 1
+    tokens = encode_pairs(tokenizer, ["a " * a], ["b " * b])
+    assert tokens.ids.tolist() == [*tokenizer.prefix, *first * x, *tokenizer.suffix, *second * y, *tokenizer.suffix]
 
 
 @pytest.mark.parametrize(
@@ -129,11 +145,16 @@ def test_segments_are_clipped_to_what_the_model_has(kinds: dict[str, tokenizers.
     assert set(two.segments.tolist()) == {0, 1}
     for have in (0, 1):
         assert encode_pairs(tokenizer, ["a"], ["b"], segments=have).segments is None
-    assert fit_segments(two, 4) is two
     tokenizer.ignores_segments = True
     assert encode_pairs(tokenizer, ["a"], ["b"]).segments is None
-    many = Tokens(two.ids, two.lengths, 0, 5, two.segments * 3)
-    assert int(fit_segments(many, 2).segments.max()) == 1
+
+
+def test_more_segments_than_the_model_has(kinds: dict[str, tokenizers.Tokenizer]) -> None:
+    tokenizer = Tokenizer(kinds["xlnet"], max_length=32)
+    for have, highest in ((2, 1), (3, 2), (4, 2)):
+        segments = encode_pairs(tokenizer, ["fox"], ["x"], segments=have).segments
+        assert segments is not None
+        assert int(segments.max()) == highest
 
 
 def test_what_the_tokenizer_says_about_segments(kinds: dict[str, tokenizers.Tokenizer], tmp_path: Path) -> None:

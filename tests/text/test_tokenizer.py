@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from munjang.errors import InputError
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.fast_words import WordTokenizer
+from munjang.text.packing import Tokens
+from munjang.text.tokenizer import Tokenizer
 
 Backends = dict[str, Callable[[], tokenizers.Tokenizer]]
 TEXTS = ["", "A man is playing a flute.", "오늘 서울의 날씨는 맑다.", " Ünïcode  and  spaces \n", "word " * 300]
@@ -92,7 +96,7 @@ def test_special_tokens_that_do_not_stand_around_the_text(local_backends: Backen
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP] $A [SEP]", pair=None, special_tokens=ids
     )
-    tokenizer = Tokenizer.from_backend(backend, max_length=12)
+    tokenizer = Tokenizer(backend, max_length=12)
     assert (tokenizer.prefix, tokenizer.suffix) == ((), ())
     expected = [backend.encode(text).ids for text in TEXTS]
     tokens = tokenizer.encode(TEXTS)
@@ -105,7 +109,7 @@ def test_special_tokens_that_do_not_stand_around_the_text(local_backends: Backen
 def test_no_special_tokens(local_backends: Backends) -> None:
     backend = local_backends["byte-level"]()
     backend.post_processor = None
-    tokenizer = Tokenizer.from_backend(backend, max_length=9)
+    tokenizer = Tokenizer(backend, max_length=9)
     assert (tokenizer.prefix, tokenizer.suffix) == ((), ())
     assert rows(tokenizer.encode(TEXTS)) == [backend.encode(text).ids[:9] for text in TEXTS]
 
@@ -114,7 +118,7 @@ def test_a_backend_that_pads_is_left_as_it_was(local_backends: Backends) -> None
     backend = local_backends["wordpiece-lower"]()
     backend.enable_padding(length=50)
     backend.enable_truncation(5)
-    tokenizer = Tokenizer.from_backend(backend, max_length=30)
+    tokenizer = Tokenizer(backend, max_length=30)
     assert tokenizer.encode(["a b c d e f g h"]).lengths.tolist() == [10]
     assert backend.padding is not None
     assert backend.truncation is not None
@@ -127,14 +131,15 @@ def test_lone_surrogates_are_named(any_tokenizer: Tokenizer, texts: list[str]) -
     assert any_tokenizer.encode(["fine"]).truncated == 0
 
 
-def test_lower_case_first(local_backends: Backends) -> None:
+def test_lower_case_first(local_backends: Backends, tmp_path: Path) -> None:
     cased = local_backends["wordpiece-cased"]()
-    tokenizer = Tokenizer.from_backend(cased, max_length=64, lower_case=True)
-    assert tokenizer._words is not None
+    plain = Tokenizer(cased, max_length=64)
+    plain.save(tmp_path)
+    tokenizer = Tokenizer.from_folder(tmp_path, lower_case=True)
+    assert tokenizer.words is not None
     texts = ["The QUICK Brown", "ΣΑΣ [SEP] SENTENCE", "한국어 E-MAIL"]
     lowered = [text.lower().replace("[sep]", "[SEP]").replace("ς", "σ") for text in texts]
     assert rows(tokenizer.encode(texts)) == [cased.encode(text).ids for text in lowered]
-    plain = Tokenizer.from_backend(cased, max_length=64)
     assert rows(plain.encode(texts)) != rows(tokenizer.encode(texts))
 
 
@@ -192,26 +197,47 @@ def test_threads_share_a_tokenizer(any_tokenizer: Tokenizer) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(batch=batches, data=st.data())
-def test_texts_that_were_tokenised_before_have_the_same_ids(
-    any_tokenizer: Tokenizer, batch: list[str], data: st.DataObject
-) -> None:
-    different = list(dict.fromkeys(batch))
-    known = any_tokenizer.remembering(different)
-    again = data.draw(st.lists(st.sampled_from(different), max_size=20)) if different else []
-    assert rows(known.encode(again)) == rows(any_tokenizer.encode(again))
-    assert known.encode(again).truncated == any_tokenizer.encode(again).truncated
-    mixed = [*again, "다른 문장 other"]  # one that it does not know: all are tokenised as always
-    assert rows(known.encode(mixed)) == rows(any_tokenizer.encode(mixed))
+def test_cached_texts_have_the_same_ids(any_tokenizer: Tokenizer, batch: list[str], data: st.DataObject) -> None:
+    distinct = list(dict.fromkeys(batch))
+    cached = any_tokenizer.with_cache(distinct)
+    again = data.draw(st.lists(st.sampled_from(distinct), max_size=20)) if distinct else []
+    assert rows(cached.encode(again)) == rows(any_tokenizer.encode(again))
+    assert cached.encode(again).truncated == any_tokenizer.encode(again).truncated
+    mixed = [*again, "다른 문장 other"]  # with a text that is not cached
+    assert rows(cached.encode(mixed)) == rows(any_tokenizer.encode(mixed))
 
 
-def test_remembering_leaves_the_tokenizer_as_it_was_and_tokenises_once(
+def test_a_cache_tokenizes_once_and_leaves_the_tokenizer_alone(
     minilm: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = minilm.remembering(["비가 온다", "rain", "snow falls"])
-    asked: list[list[str]] = []
-    whole = type(minilm._words).encode
-    monkeypatch.setattr(
-        type(minilm._words), "encode", lambda self, texts: asked.append(list(texts)) or whole(self, texts)
-    )
-    assert rows(known.encode(["rain", "비가 온다", "rain"])) == rows(minilm.encode(["rain", "비가 온다", "rain"]))
-    assert asked == [["rain", "비가 온다", "rain"]], "the first knew them, the second did not"
+    cached = minilm.with_cache(["비가 온다", "rain", "snow falls"])
+    calls: list[list[str]] = []
+    original = WordTokenizer.encode
+    monkeypatch.setattr(WordTokenizer, "encode", lambda self, texts: calls.append(list(texts)) or original(self, texts))
+    texts = ["rain", "비가 온다", "rain"]
+    assert rows(cached.encode(texts)) == rows(minilm.encode(texts))
+    assert calls == [texts], "only the tokenizer without a cache had to tokenize"
+
+
+def test_cached_texts_are_truncated_to_the_present_length(minilm_path: Path) -> None:
+    tokenizer = Tokenizer.from_folder(minilm_path, max_length=20)
+    cached = tokenizer.with_cache(TEXTS)
+    for length in (7, 12):
+        tokenizer.max_length = cached.max_length = length
+        assert rows(cached.encode(TEXTS)) == rows(tokenizer.encode(TEXTS))
+
+
+def test_truncation_by_the_backend_follows_max_length(local_backends: Backends) -> None:
+    backend = local_backends["wordpiece-lower"]()
+    ids = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP] $A", pair=None, special_tokens=ids)
+    tokenizer = Tokenizer(backend, max_length=12)
+    for length in (12, 9, 12, 5):
+        tokenizer.max_length = length
+        assert rows(tokenizer.encode(TEXTS)) == [truncating(tokenizer).encode(text).ids for text in TEXTS]
+
+
+def test_pickled_and_copied(any_tokenizer: Tokenizer) -> None:
+    for other in (pickle.loads(pickle.dumps(any_tokenizer)), copy.deepcopy(any_tokenizer)):
+        assert rows(other.encode(TEXTS)) == rows(any_tokenizer.encode(TEXTS))
+        assert other.max_length == any_tokenizer.max_length

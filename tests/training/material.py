@@ -145,7 +145,7 @@ def tiny_parts(width: int = 16) -> ModelParts:
     assert family is not None
     body = Encoder(family.read(config))
     body.initialise(torch.Generator().manual_seed(3))
-    tokenizer = Tokenizer.from_backend(words, max_length=64)
+    tokenizer = Tokenizer(words, max_length=64)
     return ModelParts(body.eval(), tokenizer, Pooling(("mean",)), hf_config=config, source="tiny")
 
 

@@ -144,7 +144,7 @@ def no_room(*arguments: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("fails", ["write_whole", "replace"])
+@pytest.mark.parametrize("fails", ["atomic_write", "replace"])
 def test_the_disk_is_full_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     run(job(tmp_path / "plain"))
     folder = tmp_path / "run"
@@ -152,14 +152,14 @@ def test_the_disk_is_full_while_saving(tmp_path: Path, monkeypatch: pytest.Monke
 
     def filling_up(*arguments: Any, **options: Any) -> None:
         if len(done) == 2:
-            if fails == "write_whole":
-                usual = checkpointing.write_whole
+            if fails == "atomic_write":
+                usual = checkpointing.atomic_write
 
                 def half(path: Path, data: bytes) -> None:
                     usual(path, data[: len(data) // 2])
                     no_room()
 
-                monkeypatch.setattr(checkpointing, "write_whole", half)
+                monkeypatch.setattr(checkpointing, "atomic_write", half)
             else:
                 monkeypatch.setattr(checkpointing.os, "replace", no_room)
         done.append(write(*arguments, **options))

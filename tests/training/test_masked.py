@@ -47,7 +47,7 @@ def framed(made: tokenizers.Tokenizer, begin: str = "[CLS]", end: str = "[SEP]")
         pair=f"{begin} $A {end} $B:1 {end}:1",
         special_tokens=[(name, made.token_to_id(name)) for name in (begin, end)],
     )
-    return Tokenizer.from_backend(made, max_length=64)
+    return Tokenizer(made, max_length=64)
 
 
 def word_pieces() -> Tokenizer:
@@ -170,7 +170,7 @@ def test_other_steps_and_seeds_hide_other_words() -> None:
 def test_without_a_mask_token() -> None:
     made = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 2}, unk_token="a"))
     with pytest.raises(ModelError, match="the tokenizer has no mask token"):
-        words_of(Tokenizer.from_backend(made, max_length=8))
+        words_of(Tokenizer(made, max_length=8))
     with pytest.raises(ModelError, match=r"with a row in the model's table \(3 rows\)"):
         Words.of(word_pieces(), 3)  # there is one, but the model does not know it
     named = Tokenizer(made, max_length=8, config={"mask_token": "b"})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.nn.packed import Packed, to_packed
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Tokens
 from munjang.training.filling import LONGEST_FILLER, filled, pack_filled, shape_of
 from munjang.training.graphs import as_packed, flat_inputs
 from munjang.training.sequences import Sequences

@@ -28,8 +28,8 @@ def test_texts_that_stand_there_again_and_again_are_tokenised_once(
     given = Trainee(model, "float32", None)
     plain = given.streams(examples)
     asked: list[int] = []
-    whole = Tokenizer.remembering
-    monkeypatch.setattr(Tokenizer, "remembering", lambda self, texts: asked.append(len(texts)) or whole(self, texts))
+    whole = Tokenizer.with_cache
+    monkeypatch.setattr(Tokenizer, "with_cache", lambda self, texts: asked.append(len(texts)) or whole(self, texts))
     monkeypatch.setattr(trainee, "_MANY", 100)
     known = given.streams(examples)
     given.finish()

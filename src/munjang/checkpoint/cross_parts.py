@@ -10,9 +10,10 @@ from torch import Tensor
 
 from munjang.checkpoint.parts import ModelBody
 from munjang.checkpoint.thresholds import described
-from munjang.nn.classifier import ClassifierHead
-from munjang.text.pairs import encode_pairs, pair_frame
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.nn.heads import ClassifierHead
+from munjang.text.packing import Tokens
+from munjang.text.pairs import encode_pairs
+from munjang.text.tokenizer import Tokenizer
 from munjang.types import Threshold
 
 HeadName = Literal["sbert", "standard"]
@@ -41,14 +42,14 @@ class CrossParts:
     @property
     def uses_segments(self) -> bool:
         """Whether the body is told which text of a pair a token is of."""
-        frame = pair_frame(self.tokenizer)
+        frame = self.tokenizer.pair_frame
         framed = frame is None or not frame.one_segment
         return framed and self.body.config.segments > 1 and not self.tokenizer.ignores_segments
 
     def describe(self) -> dict[str, object]:
         """What the model is, for people."""
         body, tokenizer = self.body, self.tokenizer
-        frame = pair_frame(tokenizer)
+        frame = tokenizer.pair_frame
         return {
             "kind": "cross-encoder",
             "source": self.source,
@@ -64,7 +65,7 @@ class CrossParts:
             "tokenizer": {
                 "model": type(tokenizer.backend.model).__name__,
                 "vocabulary": tokenizer.vocab_size,
-                "special tokens around a pair": None if frame is None else frame.specials,
+                "special tokens around a pair": None if frame is None else frame.size,
                 "segments": self.uses_segments,
             },
             "thresholds": described(self.thresholds),
@@ -74,7 +75,7 @@ class CrossParts:
 def describe_head(head: ClassifierHead) -> str:
     """A head in words: 'first token, linear, gelu, linear to 3'."""
     shape = head.shape
-    steps = ["first token" if shape.pooling == "cls" else "mean of tokens"]
+    steps = [{"cls": "first token", "mean": "mean of tokens"}[shape.pooling]]
     steps += ["linear", shape.activation] if shape.dense else []
     steps += ["norm"] if shape.norm_eps is not None else []
     return ", ".join([*steps, f"linear to {head.labels}"])

@@ -35,19 +35,11 @@ from munjang.checkpoint.unfilled import unfilled
 from munjang.checkpoint.weights import load_weights
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
-from munjang.nn.classifier import ACTIVATIONS, SBERT, ClassifierHead, HeadActivation, HeadShape
-from munjang.nn.families.classifiers import StandardHead, sbert_dropout, standard_head
+from munjang.nn.families import StandardHead, sbert_dropout, standard_head
+from munjang.nn.heads import DENSE_ACTIVATIONS, SBERT, ClassifierHead, HeadShape
 
 Labels = Sequence[str] | int
 TASKS = ("sequence-classification", "feature-extraction")
-_DENSE_ACTIVATIONS: dict[str, HeadActivation] = {
-    "Tanh": "tanh",
-    "GELU": "gelu",
-    "ReLU": "relu",
-    "SiLU": "silu",
-    "Sigmoid": "sigmoid",
-    "Identity": "identity",
-}
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,7 @@ def _modular_head(modules: list[layout.Module], hidden: int, config: Mapping[str
     names = [str(setting.get("activation_function", "Tanh")).rpartition(".")[2] for setting in settings]
     sizes = [(setting.get("in_features"), setting.get("out_features")) for setting in settings]
     labels = sizes[-1][1]
-    if names[-1] != "Identity" or names[0] not in _DENSE_ACTIVATIONS or any(s.get("use_residual") for s in settings):
+    if names[-1] != "Identity" or names[0] not in DENSE_ACTIVATIONS or any(s.get("use_residual") for s in settings):
         raise ModelError(f"{where}: Dense activations {', '.join(names)} or a residual are not known in a head here")
     if (
         sizes != [*[(hidden, hidden)] * (len(sizes) - 1), (hidden, labels)]
@@ -157,8 +149,8 @@ def _modular_head(modules: list[layout.Module], hidden: int, config: Mapping[str
     ):
         raise ModelError(f"{where}: Dense must go from {hidden} to {hidden} to the labels, got {sizes}")
     shape = HeadShape(
-        _DENSE_ACTIVATIONS[names[0]],
-        pooling="cls" if pooling.modes == ("cls",) else "mean",
+        DENSE_ACTIVATIONS[names[0]],
+        pooling=pooling.modes[0],
         dense=len(dense) == 2,
         bias=bool(settings[0].get("bias", True)),
     )
@@ -176,9 +168,9 @@ def _classifier_head(
 ) -> ClassifierHead | None:
     """The head of a sequence classifier, where the folder holds one."""
     standard = standard_head(config)
-    if standard is None or standard.theirs("out.weight") not in left:
+    if standard is None or standard.weight_name("out.weight") not in left:
         return None
-    labels = left[standard.theirs("out.weight")].shape[0]
+    labels = left[standard.weight_name("out.weight")].shape[0]
     weights = _ours(left, standard)
     return _built(standard.shape, hidden, labels, standard.dropout, weights, folder)
 
@@ -203,13 +195,12 @@ def _foreign_head(folder: Path, config: Mapping[str, object]) -> dict[str, Tenso
 
 def _ours(left: Mapping[str, Tensor], standard: StandardHead) -> dict[str, Tensor]:
     names = [f"{layer}.{kind}" for layer in standard.layers for kind in ("weight", "bias")]
-    return {name: left[standard.theirs(name)] for name in names if standard.theirs(name) in left}
+    return {name: left[standard.weight_name(name)] for name in names if standard.weight_name(name) in left}
 
 
 def _built(
     shape: HeadShape, hidden: int, labels: int, dropout: float, weights: Mapping[str, Tensor], folder: Path
 ) -> ClassifierHead:
-    assert shape.activation in ACTIVATIONS
     with unfilled():
         head = ClassifierHead(shape, hidden, labels, dropout=dropout)
     fill(head, weights, folder)

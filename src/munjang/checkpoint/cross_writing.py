@@ -22,10 +22,10 @@ from munjang.checkpoint.cross_parts import CrossParts
 from munjang.checkpoint.labels import to_config
 from munjang.checkpoint.parts import ModelParts
 from munjang.checkpoint.reading import poolers
-from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.swap import replace_model_folder
 from munjang.checkpoint.thresholds import write_thresholds
 from munjang.checkpoint.writing import (
-    ARCHITECTURES,
+    activation_class,
     dense_config,
     dtype_name,
     lower_cases,
@@ -39,22 +39,13 @@ from munjang.checkpoint.writing import (
 )
 from munjang.errors import ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
-from munjang.nn.classifier import SBERT
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import family_of, to_theirs
-from munjang.nn.families.classifiers import standard_head
+from munjang.nn.families import FAMILIES, export_weights, family_of, standard_head
+from munjang.nn.heads import DENSE_ACTIVATIONS, SBERT
 from munjang.nn.pooling import Pooling
 from munjang.types import SavedName
 
-_DENSE_NAMES = {
-    "tanh": "activation.Tanh",
-    "gelu": "activation.GELU",
-    "relu": "activation.ReLU",
-    "silu": "activation.SiLU",
-    "sigmoid": "activation.Sigmoid",
-    "identity": "linear.Identity",
-}
-_PLACES = {"Identity": "linear.Identity"}
+_DENSE_NAMES = {ours: activation_class(theirs) for theirs, ours in DENSE_ACTIVATIONS.items()}
 
 
 def write_cross(
@@ -63,7 +54,7 @@ def write_cross(
     """Save a cross-encoder, whole or not at all. `card` replaces the README.md that is written otherwise."""
     kind = stored_dtype(dtype, parts.body)
     text = card or cross_card(parts, Path(folder).name, form_of(parts), compact=kind == torch.int8)
-    replace_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
+    replace_model_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
 
 
 def form_of(parts: CrossParts) -> str:
@@ -89,7 +80,7 @@ def _fill(parts: CrossParts, folder: Path, dtype: torch.dtype, card: str) -> Non
     form = form_of(parts)
     config = portable_config(parts.hf_config)
     config.pop("num_labels", None)
-    activation = f"torch.nn.modules.{_PLACES.get(parts.activation, f'activation.{parts.activation}')}"
+    activation = f"torch.nn.modules.{activation_class(parts.activation)}"
     nested = config.get("sentence_transformers")
     config |= to_config(parts.labels)
     config |= {
@@ -129,7 +120,7 @@ def _body_weights(parts: CrossParts, config: dict[str, Any]) -> dict[str, Tensor
     family = family_of(config)
     if family is None or not isinstance(parts.body, Encoder):
         raise ModelError("the model has no config.json of a known family, so its weights have no names on disk")
-    return to_theirs(parts.body.state_dict(), family.names(parts.body.config))
+    return export_weights(parts.body.state_dict(), family.weight_names(parts.body.config))
 
 
 def _write_modules(parts: CrossParts, folder: Path, config: dict[str, Any], dtype: torch.dtype) -> None:
@@ -142,8 +133,8 @@ def _write_modules(parts: CrossParts, folder: Path, config: dict[str, Any], dtyp
         write_foreign(parts.body, bare, folder, dtype)
         write_json(folder / "config.json", config)
     else:
-        architecture = ARCHITECTURES[str(config["model_type"])]
-        write_json(folder / "config.json", config | {"architectures": [architecture]})
+        family = FAMILIES[str(config["model_type"])]
+        write_json(folder / "config.json", config | {"architectures": [family.architecture]})
         write_weights(folder, _body_weights(parts, config) | poolers(parts.leftover), dtype)
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     (folder / "1_Pooling").mkdir()

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from munjang import bundled
-from munjang.checkpoint.swap import repair
 from munjang.errors import InputError, ModelError, ModelNotFoundError
+from munjang.files import repair_folder
 
 # Where a name without '/' is looked for, as sentence-transformers does.
 DEFAULT_ORGANISATION = "sentence-transformers"
@@ -53,7 +53,7 @@ def resolve(
     if not given.strip():
         raise InputError("a model is named by a folder or a hub id ('name' or 'organisation/name'), got an empty text")
     folder = Path(given).expanduser()
-    repair(folder)
+    repair_folder(folder)
     if folder.is_dir():
         return folder
     if folder.exists():

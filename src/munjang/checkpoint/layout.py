@@ -16,8 +16,8 @@ from typing import Any
 
 from munjang.checkpoint.files import read_json, read_object
 from munjang.errors import ModelError
-from munjang.nn.pooling import Pooling
-from munjang.types import PoolingMode, Similarity
+from munjang.nn.pooling import POOLING_MODES, Pooling
+from munjang.types import Similarity
 
 BODIES = ("Transformer", "StaticEmbedding")
 HEADS = ("Dense", "Normalize", "LayerNorm", "Dropout")
@@ -29,23 +29,6 @@ TRANSFORMER_CONFIGS = tuple(
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 
-# Both in the order in which sentence-transformers concatenates.
-LEGACY_POOLING: dict[str, PoolingMode] = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
-    "pooling_mode_weightedmean_tokens": "weighted_mean",
-    "pooling_mode_lasttoken": "last",
-}
-POOLING_NAMES: dict[str, PoolingMode] = {
-    "cls": "cls",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "mean_sqrt_len",
-    "weightedmean": "weighted_mean",
-    "lasttoken": "last",
-}
 _SIMILARITIES: dict[str, Similarity] = {
     "cosine": "cosine",
     "dot": "dot",
@@ -162,18 +145,13 @@ def read_pooling(folder: Path, hidden: int) -> Pooling:
     include_prompt = bool(config.get("include_prompt", True))
     named = config.get("pooling_mode")
     if named is not None:
+        known = {spec.name: mode for mode, spec in POOLING_MODES.items()}
         names = [named] if isinstance(named, str) else named
-        unknown = (
-            [name for name in names if str(name).lower() not in POOLING_NAMES] if isinstance(names, list) else names
-        )
-        if unknown or not names:
-            raise ModelError(
-                f"{path}: pooling_mode must be one or several of {', '.join(POOLING_NAMES)}, got {named!r}"
-            )
-        return Pooling(tuple(POOLING_NAMES[name.lower()] for name in names), include_prompt)
-    # Mean is what sentence-transformers takes where no boolean is set.
-    modes = tuple(mode for key, mode in LEGACY_POOLING.items() if config.get(key)) or ("mean",)
-    return Pooling(modes, include_prompt)
+        if not isinstance(names, list) or not names or any(str(name).lower() not in known for name in names):
+            raise ModelError(f"{path}: pooling_mode must be one or several of {', '.join(known)}, got {named!r}")
+        return Pooling(tuple(known[name.lower()] for name in names), include_prompt)
+    modes = tuple(mode for mode, spec in POOLING_MODES.items() if spec.flag and config.get(spec.flag))
+    return Pooling(modes or ("mean",), include_prompt)  # mean is the default of sentence-transformers
 
 
 def read_model_config(folder: Path) -> ModelConfig:

@@ -21,19 +21,17 @@ from munjang.checkpoint import layout
 from munjang.checkpoint.files import contents, read_object
 from munjang.checkpoint.parts import ModelBody, ModelParts
 from munjang.checkpoint.static import read_static
-from munjang.checkpoint.swap import repair
 from munjang.checkpoint.thresholds import read_thresholds
 from munjang.checkpoint.unfilled import unfilled
 from munjang.checkpoint.weights import COMPACT, load_weights, stored_shapes, weight_files
 from munjang.errors import InputError, ModelError, ModelNotFoundError
+from munjang.files import repair_folder
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import Family, Names, check_names, family_of, from_theirs
+from munjang.nn.families import Family, WeightNames, check_weights, family_of, import_weights
 from munjang.nn.heads import Dense, Normalize, VectorNorm
-from munjang.nn.pooling import Pooling
-from munjang.text.convert import VOCABULARY_FILES
-from munjang.text.tokenizer import Tokenizer
-from munjang.types import PoolingMode
+from munjang.nn.pooling import Pooling, PoolingMode
+from munjang.text.tokenizer import VOCABULARY_FILES, Tokenizer
 
 Modes = PoolingMode | Sequence[PoolingMode]
 Made = TypeVar("Made")
@@ -67,7 +65,7 @@ def steadily(folder: Path, read_once: Callable[[], Made]) -> Made:
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    repair(folder)
+    repair_folder(folder)
     if not folder.is_dir():
         raise ModelNotFoundError(f"there is no model folder {folder}")
     status = folder.stat()
@@ -214,20 +212,20 @@ def _read_family(folder: Path, config: Mapping[str, object], family: Family) -> 
         raise ModelError(
             f"{folder / 'config.json'} leaves no positions for tokens, got max_position_embeddings too small"
         )
-    names = family.names(settings)
+    names = family.weight_names(settings)
     # Sizes are compared with the files before anything of these sizes is built or read.
     shapes = stored_shapes(folder)
-    check_names(shapes, names, source=str(folder))
+    check_weights(shapes, names, source=str(folder))
     with unfilled():
         encoder = Encoder(settings)
     _check_shapes(shapes, names, {name: tensor.shape for name, tensor in encoder.state_dict().items()}, folder)
-    ours, left = from_theirs(load_weights(folder), names, source=str(folder))
+    ours, left = import_weights(load_weights(folder), names, source=str(folder))
     encoder.load_state_dict(ours, assign=True)
     return encoder, left
 
 
 def _check_shapes(
-    shapes: Mapping[str, list[int]], names: Names, expected: Mapping[str, torch.Size], folder: Path
+    shapes: Mapping[str, list[int]], names: WeightNames, expected: Mapping[str, torch.Size], folder: Path
 ) -> None:
     """Every weight that is there has the shape that config.json asks for."""
     word = names["embeddings.word.weight"]
@@ -296,8 +294,7 @@ def _pooling(body: ModelBody, rest: list[layout.Module], asked: Modes | None, no
     if isinstance(body, StaticEmbedding):
         saved = Pooling()
     if asked is not None:
-        modes = (asked,) if isinstance(asked, str) else tuple(asked)
-        chosen = Pooling(modes, True if saved is None else saved.include_prompt)
+        chosen = Pooling.parse(asked, include_prompt=saved is None or saved.include_prompt)
         changed = saved is not None and saved.modes != chosen.modes
         if saved is not None and changed:
             notes.append(f"pooling {_words(chosen)} was asked for; the model was saved with {_words(saved)}")

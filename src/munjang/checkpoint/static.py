@@ -12,8 +12,7 @@ from munjang.checkpoint.unfilled import unfilled
 from munjang.checkpoint.weights import load_weights
 from munjang.errors import ModelError
 from munjang.nn.bodies import StaticEmbedding
-from munjang.text.parsing import parse_tokenizer
-from munjang.text.tokenizer import Tokenizer
+from munjang.text.tokenizer import Tokenizer, read_backend
 
 ENDLESS = 1 << 30  # such a model reads a text of any length
 
@@ -45,14 +44,14 @@ def without_special_tokens(backend: tokenizers.Tokenizer, max_length: int | None
     backend.no_padding()
     backend.post_processor = None
     limit = int(cut["max_length"]) if cut is not None else ENDLESS
-    return Tokenizer.from_backend(backend, max_length=max_length or limit)
+    return Tokenizer(backend, max_length=max_length or limit)
 
 
 def _tokenizer(folder: Path, max_length: int | None) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ModelError(f"{folder} has no tokenizer.json, which a static model needs; {contents(folder)}")
-    return without_special_tokens(parse_tokenizer(path), max_length)
+    return without_special_tokens(read_backend(path), max_length)
 
 
 def _table(folder: Path, tokens: int) -> Tensor:

@@ -22,35 +22,21 @@ from torch import Tensor, nn
 from munjang.checkpoint.card import model_card
 from munjang.checkpoint.compact import pack
 from munjang.checkpoint.files import read_object
-from munjang.checkpoint.layout import LEGACY_POOLING, POOLING_NAMES
 from munjang.checkpoint.parts import ModelBody, ModelParts
 from munjang.checkpoint.static import ENDLESS
-from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.swap import replace_model_folder
 from munjang.checkpoint.thresholds import write_thresholds
 from munjang.checkpoint.weights import COMPACT, SAFE
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import family_of, to_theirs
+from munjang.nn.families import export_weights, family_of
 from munjang.nn.heads import Dense, Normalize, VectorNorm
-from munjang.nn.pooling import Pooling
+from munjang.nn.pooling import POOLING_MODES, Pooling
 from munjang.text.tokenizer import Tokenizer
 from munjang.types import SavedName
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
-ARCHITECTURES = {
-    "bert": "BertModel",
-    "roberta": "RobertaModel",
-    "xlm-roberta": "XLMRobertaModel",
-    "camembert": "CamembertModel",
-    "electra": "ElectraModel",
-    "albert": "AlbertModel",
-    "distilbert": "DistilBertModel",
-    "mpnet": "MPNetModel",
-    "modernbert": "ModernBertModel",
-}
-# The oldest releases know these four; a key they do not know they refuse.
-_ALWAYS = tuple(LEGACY_POOLING)[:4]
 _DROPPED = ("auto_map", "_name_or_path", "dtype")  # of config.json: true of the model it was, not of the one saved
 # Rotary bases of full and of sliding attention, where transformers 4 has one for each.
 _ROPE_BASES = {
@@ -65,7 +51,7 @@ def write(
     """Save a model, whole or not at all. `card` replaces the README.md that is written otherwise."""
     kind = stored_dtype(dtype, parts.body)
     text = card or model_card(parts, Path(folder).name, compact=kind == torch.int8)
-    replace_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
+    replace_model_folder(Path(folder), lambda aside: _fill(parts, aside, kind, text))
 
 
 def stored_dtype(asked: SavedName | torch.dtype, body: ModelBody) -> torch.dtype:
@@ -113,19 +99,18 @@ def modules_table(modules: Sequence[tuple[str, str]]) -> list[dict[str, object]]
 
 
 def pooling_config(pooling: Pooling, hidden: int) -> dict[str, Any]:
-    """1_Pooling/config.json for all releases; an order that booleans cannot say is written for 6.x alone."""
-    names = {mode: name for name, mode in POOLING_NAMES.items()}
+    """1_Pooling/config.json for all releases; modes or an order that flags cannot express are written for 6.x alone."""
     config: dict[str, Any] = {"word_embedding_dimension": hidden}
-    canonical = [mode for mode in LEGACY_POOLING.values() if mode in pooling.modes]
-    if list(pooling.modes) == canonical:
-        for key, mode in LEGACY_POOLING.items():
-            if key in _ALWAYS or mode in pooling.modes:
-                config[key] = mode in pooling.modes
-        # Older releases take a name but no list of them, and the oldest do not take this name.
-        if len(canonical) == 1 and canonical[0] != "mean_sqrt_len":
-            config["pooling_mode"] = names[canonical[0]]
+    specs = [POOLING_MODES[mode] for mode in pooling.modes]
+    if pooling.modes == tuple(mode for mode, spec in POOLING_MODES.items() if spec.flag and mode in pooling.modes):
+        for spec in POOLING_MODES.values():
+            if spec.flag and (spec.first_release or spec in specs):
+                config[spec.flag] = spec in specs
+        # Before 6.x, a list of names is refused.
+        if len(specs) == 1 and specs[0].beside_flag:
+            config["pooling_mode"] = specs[0].name
     else:
-        config["pooling_mode"] = [names[mode] for mode in pooling.modes]
+        config["pooling_mode"] = [spec.name for spec in specs]
     if not pooling.include_prompt:
         config["include_prompt"] = False
     return config
@@ -148,7 +133,7 @@ def _model_config(parts: ModelParts) -> dict[str, Any]:
 def _write_head(head: nn.Module, folder: Path) -> None:
     if isinstance(head, Dense):
         linear, name = head.linear, head.activation
-        write_json(folder / "config.json", dense_config(linear, f"{_place(name)}.{name}"))
+        write_json(folder / "config.json", dense_config(linear, activation_class(name)))
         write_weights(folder, head.state_dict(), torch.float32)
     elif isinstance(head, VectorNorm):
         write_json(folder / "config.json", {"dimension": head.dimension})
@@ -165,8 +150,9 @@ def dense_config(linear: nn.Linear, activation: str) -> dict[str, Any]:
     }
 
 
-def _place(activation: str) -> str:
-    return "linear" if activation == "Identity" else "activation"
+def activation_class(name: str) -> str:
+    """The class of torch.nn below torch.nn.modules: 'Tanh' -> 'activation.Tanh'."""
+    return f"linear.{name}" if name == "Identity" else f"activation.{name}"
 
 
 def _write_static(parts: ModelParts, folder: Path, dtype: torch.dtype) -> None:
@@ -214,9 +200,9 @@ def _write_encoder(body: Encoder, parts: ModelParts, folder: Path, dtype: torch.
         raise ModelError("the model has no config.json of a known family, so its weights have no names on disk")
     rows = body.embeddings.word.weight.shape[0]
     config = portable_config(parts.hf_config)
-    config |= {"architectures": [ARCHITECTURES[family.name]], "vocab_size": rows, "torch_dtype": dtype_name(dtype)}
+    config |= {"architectures": [family.architecture], "vocab_size": rows, "torch_dtype": dtype_name(dtype)}
     write_json(folder / "config.json", config)
-    theirs = to_theirs(body.state_dict(), family.names(body.config))
+    theirs = export_weights(body.state_dict(), family.weight_names(body.config))
     write_weights(folder, theirs | parts.leftover, dtype)
 
 

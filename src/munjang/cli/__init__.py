@@ -102,8 +102,10 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None = No
         return _failed(error, reporter, debug=args.debug)
     except Exception as error:
         if not args.debug:
-            reporter.warn("this is a fault in munjang; --debug shows where it happened")
+            reporter.warn("internal error, please report it; rerun with --debug for a traceback")
         return _failed(error, reporter, debug=args.debug)
+    finally:
+        reporter.close()
     return 0
 
 

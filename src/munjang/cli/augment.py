@@ -10,7 +10,6 @@ from munjang.cli.augment_words import DESCRIPTION, EXAMPLES
 from munjang.cli.options import MODEL_HELP, blend, model_name, positive, trained_model
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import add_drop_outside, listed, set_options
-from munjang.cli.tables import shorten, table
 from munjang.recipes.augmenting.defaults import (
     BALANCES,
     BI_OBJECTIVES,
@@ -21,6 +20,7 @@ from munjang.recipes.augmenting.defaults import (
     TOP_K,
 )
 from munjang.recipes.defaults import DEFAULTS, RecipeName
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.recipes import AugmentOptions, AugmentResult

@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from munjang.cli.options import add_model, add_reading, load_model, positive, sources
+from munjang.cli.options import add_model, add_reading, load_model, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import add_any_labels
 from munjang.cli.similarity import written
-from munjang.cli.tables import table
-from munjang.data import TextSource
+from munjang.data.rows import Texts
 from munjang.errors import DataError
+from munjang.report.tables import table
 
 if TYPE_CHECKING:
     from munjang.tasks.classifier import Classifier
@@ -133,13 +133,13 @@ def _train(args: argparse.Namespace, path: str, reporter: Reporter) -> None:
     texts, labels = _labelled(args, path)
     from munjang.tasks.classifier import Classifier
     from munjang.tasks.classifier_fitting import Logistic, Prototype
-    from munjang.tasks.classifier_labels import checked_texts, targets_for_fitting
+    from munjang.tasks.classifier_labels import targets_for_fitting
     from munjang.tasks.few_shot import FineTune
     from munjang.tasks.folders import check_target
 
     check_target(Path(args.output), "classifier")
     # Before a model is loaded:
-    targets_for_fitting(checked_texts(texts), labels, multilabel=args.several, any_labels=args.any_labels)
+    targets_for_fitting(texts, labels, multilabel=args.several, any_labels=args.any_labels)
     logistic = Logistic(args.c, args.balanced, args.seed)
     tune = FineTune(args.pairs, args.epochs, learning_rate=args.learning_rate, seed=args.seed)
     classifier = Classifier.fit(
@@ -188,7 +188,7 @@ def _classifier(args: argparse.Namespace, reporter: Reporter) -> Classifier:
 
 def _labelled(args: argparse.Namespace, path: str) -> tuple[list[str], Any]:
     """The texts and their labels; with --several a list for each."""
-    (source,) = sources(args, [path], keep=[args.label_column])
+    (source,) = texts_of(args, [path], keep=[args.label_column])
     texts: list[str] = []
     labels: list[str | list[str]] = []
     for number, row in enumerate(source.rows()):
@@ -210,8 +210,8 @@ def _cell(cell: object, args: argparse.Namespace, where: str) -> str | list[str]
 
 
 def _classify(args: argparse.Namespace, path: str, reporter: Reporter) -> None:
-    (source,) = sources(args, [path])
-    total = None if source.is_pipe else source.survey().rows  # an error shows before any work is done
+    (source,) = texts_of(args, [path])
+    total = None if not source.reiterable else source.survey().rows  # an error shows before any work is done
     classifier = _classifier(args, reporter)
     kind = "" if args.output is None else Path(args.output).suffix.lower()
     with ExitStack() as stack:
@@ -222,7 +222,7 @@ def _classify(args: argparse.Namespace, path: str, reporter: Reporter) -> None:
 
 
 def _classified(
-    classifier: Classifier, source: TextSource, total: int | None, reporter: Reporter
+    classifier: Classifier, source: Texts, total: int | None, reporter: Reporter
 ) -> Iterator[tuple[str, Any]]:
     """Every text with its probabilities, in order and in bounded memory; at the end, how many were cut."""
     waiting: deque[str] = deque()

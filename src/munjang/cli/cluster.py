@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.cli.options import add_model, add_reading, load_model, positive, sources
+from munjang.cli.options import add_model, add_reading, load_model, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
     from munjang.tasks.cluster import Clustering
-    from munjang.vectors.rows import Array
+    from munjang.vectors.similarity import Array
 
 _SUFFIXES = (".csv", ".jsonl")
 _METHODS = ("kmeans", "communities", "agglomerative", "hdbscan")
@@ -70,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read, cluster, print the table, write the labels."""
     check_output(args, _SUFFIXES)
-    texts = [row.text for row in sources(args, [args.file])[0].rows()]
+    texts = list(texts_of(args, [args.file])[0])
     if not texts:
         raise InputError(f"{args.file} has no texts: there is nothing to cluster")
     found = _clustered(args, texts, reporter)
@@ -170,14 +170,9 @@ def vectors_or_model(
 
 
 def _read_vectors(path: str, count: int) -> Array:
-    import numpy as np
+    from munjang.vectors import read_vectors
 
-    try:
-        found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file") from error
-    except ValueError as error:
-        raise DataError(f"{path}: expected a .npy file of vectors, as `munjang encode -o` writes ({error})") from error
-    if found.ndim != 2 or len(found) != count:
-        raise DataError(f"{path}: expected one vector for each of the {count:,} texts, got shape {found.shape}")
-    return found
+    vectors = read_vectors(path)
+    if len(vectors) != count:
+        raise DataError(f"{path}: expected one vector for each of the {count:,} texts, got shape {vectors.shape}")
+    return vectors

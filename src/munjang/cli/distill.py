@@ -12,8 +12,8 @@ from munjang.cli.options import model_name, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import add_drop_outside, columns_of, listed, set_options
 from munjang.cli.settings import SETTINGS
-from munjang.cli.tables import shorten, table
 from munjang.recipes.distilling.defaults import LOSSES, OBJECTIVES, VECTORS, WARM_UP, shown
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.recipes import DistillResult, Source, Teacher

@@ -8,13 +8,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from munjang.cli.options import add_reading, sources
 from munjang.cli.progress import Reporter
-from munjang.data import TextSource
+from munjang.data.readers import RowFile
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -67,31 +67,18 @@ def documents_of(args: argparse.Namespace) -> Iterator[DocumentFiles | WholeFile
     with tempfile.TemporaryDirectory() as folder:
         inputs = [_spooled(source, Path(folder)) for source in sources(args, args.files)]
         metadata = None if args.metadata == "all" else [] if args.metadata == "none" else _names(args.metadata)
-        yield DocumentFiles(inputs, args.id_column, metadata, _names(args.as_text or ""))
+        yield DocumentFiles(inputs, args.id_column, metadata, _names(args.as_text or ""), args.column)
 
 
-@dataclass(frozen=True)
-class _Copied(TextSource):
-    """A pipe's content in a file; messages call it what it was."""
-
-    said: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.said
-
-
-def _spooled(source: TextSource, folder: Path) -> TextSource:
+def _spooled(source: RowFile, folder: Path) -> RowFile:
     """The source or, of a pipe, a copy that can be read twice."""
-    if not source.is_pipe:
+    if source.reiterable:
         return source
-    kind = source.kind
-    copy = folder / f"{len(list(folder.iterdir()))}.{kind}"
+    copy = folder / f"{len(list(folder.iterdir()))}.{source.kind}"
     with contextlib.ExitStack() as stack:
-        pipe = sys.stdin.buffer if source.name == "stdin" else stack.enter_context(open(source.path, "rb"))
+        pipe = sys.stdin.buffer if source.is_stdin else stack.enter_context(open(source.path, "rb"))
         shutil.copyfileobj(pipe, stack.enter_context(copy.open("wb")))
-    given = {field.name: getattr(source, field.name) for field in fields(source)}
-    return _Copied(**{**given, "path": copy, "format": kind}, said=source.name)
+    return RowFile(copy, replace(source.options, format=source.kind, name=source.name))
 
 
 def _names(listed: str) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -17,9 +16,9 @@ from pathlib import Path
 
 from munjang.cli.encode_shards import EXAMPLES as SHARD_EXAMPLES
 from munjang.cli.encode_shards import add_engine, check_alone, run_shards
-from munjang.cli.options import add_model, add_prompts, add_reading, load_model, sources
+from munjang.cli.options import add_model, add_prompts, add_reading, load_model, texts_of
 from munjang.cli.progress import Reporter
-from munjang.data import Row, TextSource
+from munjang.data.rows import TextRow, Texts
 from munjang.types import EncodeReport
 
 _SUFFIXES = (".npy", ".parquet", ".jsonl")
@@ -83,18 +82,18 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         args.usage_error("--keep cannot take columns named 'text' or 'vector': the output has these already")
     if args.keep and Path(args.output).suffix.lower() == ".npy":
         args.usage_error("--keep needs an output with columns: .parquet or .jsonl, not .npy")
-    inputs = sources(args, args.inputs, args.keep)
+    inputs = texts_of(args, args.inputs, args.keep)
     total = _survey(inputs, reporter)
     rows = chain.from_iterable(source.rows() for source in inputs)
     report = _to_stdout(args, rows, total, reporter) if args.output == "-" else _to_file(args, rows, total, reporter)
     reporter.say(str(report))
 
 
-def _survey(inputs: list[TextSource], reporter: Reporter) -> int | None:
+def _survey(inputs: list[Texts], reporter: Reporter) -> int | None:
     """Read the inputs once before the work begins: errors show now, and the progress knows its end."""
     total: int | None = 0
     for source in inputs:
-        if source.is_pipe:
+        if not source.reiterable:
             total = None
             continue
         found = source.survey()
@@ -104,7 +103,7 @@ def _survey(inputs: list[TextSource], reporter: Reporter) -> int | None:
     return total
 
 
-def _to_file(args: argparse.Namespace, rows: Iterable[Row], total: int | None, reporter: Reporter) -> EncodeReport:
+def _to_file(args: argparse.Namespace, rows: Iterable[TextRow], total: int | None, reporter: Reporter) -> EncodeReport:
     model = load_model(args, reporter)
     try:
         return model.encode_to(
@@ -122,18 +121,19 @@ def _to_file(args: argparse.Namespace, rows: Iterable[Row], total: int | None, r
 
 def _kept(output: str, *, overwrite: bool) -> str:
     """What an interruption leaves, as the record beside the output says, and how to go on."""
-    from munjang.vector_files.progress import load_progress
+    from munjang.vectors.files import unfinished_rows
 
-    real = Path(os.path.realpath(output))
-    kept = load_progress(real.with_name(real.name + ".progress.json"), Path(output))
-    if kept is None or kept.rows == 0:
+    kept = unfinished_rows(output)
+    if kept == 0:
         return "interrupted before anything was written that could be kept"
     again = "the same command" + (" without --overwrite" if overwrite else "")
-    return f"interrupted; {kept.rows:,} texts are kept beside {output}: {again} goes on from there"
+    return f"interrupted; {kept:,} texts are kept beside {output}: {again} goes on from there"
 
 
-def _to_stdout(args: argparse.Namespace, rows: Iterable[Row], total: int | None, reporter: Reporter) -> EncodeReport:
-    from munjang.vector_files.stores import shortest_decimals
+def _to_stdout(
+    args: argparse.Namespace, rows: Iterable[TextRow], total: int | None, reporter: Reporter
+) -> EncodeReport:
+    from munjang.vectors.files import shortest_decimals
 
     model = load_model(args, reporter)
     update = reporter.progress(total)

@@ -86,8 +86,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read the sets, then model after model; print the table."""
     _check_usage(args)
-    from munjang.durable import disk_errors, write_whole
     from munjang.evaluation import Results, markdown, score_model
+    from munjang.files import atomic_write, disk_errors
 
     for path in filter(None, (args.output, args.markdown)):
         _check_writable(Path(path))  # before hours of work
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     print(table, end="")
     if args.markdown:
         with disk_errors(Path(args.markdown), safe="the table stands above"):
-            write_whole(Path(args.markdown), table.encode())
+            atomic_write(Path(args.markdown), table.encode())
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -149,7 +149,7 @@ def _split(values: list[str]) -> list[str]:
 
 
 def _roles(kind: str) -> tuple[str, ...]:
-    from munjang.data.kinds import TARGET_ROLES, TEXT_ROLES
+    from munjang.data.columns import TARGET_ROLES, TEXT_ROLES
 
     texts = (*TEXT_ROLES[kind], "negative") if kind == "pairs" else TEXT_ROLES[kind]
     return texts if kind == "pairs" else (*texts, TARGET_ROLES[kind])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from munjang import bundled
 from munjang.cli.options import named_or_bundled, positive
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import table
+from munjang.report.tables import table
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder

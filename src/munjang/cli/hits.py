@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from munjang.cli.tables import plain, shorten, width
+from munjang.report.tables import plain, shorten, width
 
 if TYPE_CHECKING:
     from munjang.index.results import Hit

@@ -27,11 +27,11 @@ from munjang.cli.index_words import (
 from munjang.cli.opening import add_own_model, open_index, own_model
 from munjang.cli.options import add_model, load_model, positive
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import table
 from munjang.data.reading import some_of
 from munjang.errors import DataError, InputError, MunjangError
 from munjang.index.options import IndexOptions, VectorKind
 from munjang.index.remote.address import is_address, masked
+from munjang.report.tables import table
 
 if TYPE_CHECKING:
     from munjang.index.index import Index

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from munjang import bundled
 from munjang.cli.options import add_loading, load_named, model_name
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import pad, width
 from munjang.errors import MunjangError
+from munjang.report.tables import pad, width
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder

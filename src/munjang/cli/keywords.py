@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.cli.options import add_model, add_reading, load_model, positive, sources
+from munjang.cli.options import add_model, add_reading, load_model, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.tasks.keywords import Diversity, Keyword
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     from munjang.tasks.keywords import keywords_of_many
 
     candidates = _candidates(args.candidates)
-    texts = args.text or [row.text for row in sources(args, [args.file])[0].rows()]
+    texts = args.text or list(texts_of(args, [args.file])[0])
     if not texts:
         raise InputError("there is no text to find keywords of")
     found = keywords_of_many(
@@ -132,9 +132,9 @@ def _diversity(args: argparse.Namespace) -> Diversity:
 def _candidates(path: str | None) -> list[str] | None:
     if path is None:
         return None
-    from munjang.data import TextSource
+    from munjang.data.readers import read_lines
 
-    phrases = [row.text.strip() for row in TextSource(path, format="txt").rows() if row.text.strip()]
+    phrases = [line.strip() for line in read_lines(path) if line.strip()]
     if not phrases:
         raise DataError(f"{path} holds no candidates: expected one phrase a line")
     return phrases

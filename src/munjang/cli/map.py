@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.cli.options import add_model, add_reading, load_model, positive, sources
+from munjang.cli.options import add_model, add_reading, load_model, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.errors import DataError, InputError
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     from munjang.tasks.map import text_map
     from munjang.tasks.projection import choose_method
 
-    rows = list(sources(args, [args.file], keep=[args.labels] if args.labels else [])[0].rows())
+    rows = list(texts_of(args, [args.file], keep=[args.labels] if args.labels else [])[0].rows())
     texts = [row.text for row in rows]
     if not texts:
         raise InputError("there is nothing to map: no texts")

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from munjang.cli.cluster import add_vectors, check_output, vectors_or_model
-from munjang.cli.options import add_model, add_reading, positive, sources
+from munjang.cli.options import add_model, add_reading, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
 from munjang.errors import InputError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     check_output(args, _SUFFIXES)
     if args.groups and args.per_text is not None:
         args.usage_error("--groups are joined by all pairs: --per-text does not go with it")
-    texts = [row.text for row in sources(args, [args.file])[0].rows()]
+    texts = list(texts_of(args, [args.file])[0])
     if len(texts) < 2:
         raise InputError(f"{args.file} has {len(texts)} texts: pairs need two or more")
     all_of_them = args.groups or (args.output is not None and args.top is None)

@@ -14,9 +14,8 @@ from munjang.cli.options import add_model, load_model, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import listed
 from munjang.cli.similarity import written
-from munjang.data import TextSource
-from munjang.data.files import FORMATS
 from munjang.data.reading import some_of
+from munjang.data.rows import FORMATS, ReadOptions, RowSource, open_rows, read_texts
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
         reporter.say(f"{len(known_negatives):,} pairs are known negatives: candidates that no margin leaves out")
     corpus = None
     if args.corpus is not None:
-        corpus = [row.text for row in TextSource(args.corpus, column=args.corpus_column).rows()]
+        corpus = read_texts(Path(args.corpus), column=args.corpus_column)
     from munjang.training.negatives import mine_negatives
 
     model = load_model(args, reporter)
@@ -82,30 +81,29 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
 def _read(args: argparse.Namespace) -> tuple[Examples, list[tuple[str, str]]]:
     """The positives, and the pairs that a label says are none, of a file with or without labels or scores."""
     from munjang.data import labelled_to_pairs, nli_pairs
-    from munjang.data.building import Wanted
-    from munjang.data.cells import label_key
-    from munjang.data.kinds import choose_columns
-    from munjang.data.tabular import file_records, read_records, short_name
+    from munjang.data.columns import choose_columns
+    from munjang.data.labels import label_key
+    from munjang.data.reading import make_examples
 
     columns = {role: getattr(args, role) for role in ("anchor", "positive") if getattr(args, role) is not None}
     if args.no_header and not columns:
         columns = {"anchor": 0, "positive": 1}
     quoting = None if args.quoting is None else args.quoting == "on"
-    source = TextSource(
-        args.pairs, format=args.format, encoding=args.encoding, quoting=quoting, header=not args.no_header
-    )
-    records, name = file_records(source), short_name(source)
-    chosen = choose_columns(records.names, "pairs", columns, name)
-    target = None if args.all_positive else _target(args, records.names, list(chosen.texts.values()), name)
+    source = open_rows(args.pairs, options=ReadOptions(args.format, args.encoding, quoting, not args.no_header))
+    table, name = source.open(), source.short_name
+    chosen = choose_columns(table.names, "pairs", columns, name)
+    target = None if args.all_positive else _target(args, table.names, list(chosen.texts.values()), name)
     if target is None:
-        return read_records(records, Wanted("pairs", columns or None), name=name), []
+        rows = RowSource(name, lambda: table)
+        return make_examples(rows, kind="pairs", columns=columns or None, name=name), []
     if len(chosen.texts) > 2:
         raise InputError(f"{name}: these pairs have negatives already ({', '.join(list(chosen.texts)[2:])})")
     roles = {"a": chosen.texts["anchor"], "b": chosen.texts["positive"], "label": target}
-    records = replace(records, notes=(*records.notes, *chosen.note, f"positives by column {records.names[target]}"))
+    notes = (*chosen.note, f"positives by column {table.names[target]}")
+    rows = RowSource(name, lambda: replace(table, notes=notes))
     # Scores are read as labels too: they are compared on the scale of the file.
-    found = read_records(records, Wanted("labelled", roles, any_labels=True), name=name)
-    where = f"{name}: the column {records.names[target]!r}"
+    found = make_examples(rows, kind="labelled", columns=roles, any_labels=True, name=name)
+    where = f"{name}: the column {table.names[target]!r}"
     if args.threshold is not None:
         return _above(found, args.threshold, where), []
     if args.positive_label is not None:
@@ -125,8 +123,7 @@ def _read(args: argparse.Namespace) -> tuple[Examples, list[tuple[str, str]]]:
 
 def _target(args: argparse.Namespace, names: Sequence[str], taken: Sequence[int], where: str) -> int | None:
     """The column that labels or scores the pairs: as named, or by a usual name."""
-    from munjang.data.columns import choose_column
-    from munjang.data.kinds import PAIR_LABELS, PAIR_SCORES
+    from munjang.data.columns import PAIR_LABELS, PAIR_SCORES, choose_column
 
     if args.label_column is not None:
         return choose_column(names, args.label_column, where)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from munjang import bundled
 from munjang.cli.progress import Reporter
-from munjang.data import TextSource
-from munjang.data.files import FORMATS
+from munjang.data.readers import RowFile
+from munjang.data.rows import FORMATS, ReadOptions, Texts, open_texts
 from munjang.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,24 +86,22 @@ def blend(value: str) -> str | float:
         raise argparse.ArgumentTypeError(f"expected auto or a number below 1, got {value!r}") from error
 
 
-def sources(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] = ()) -> list[TextSource]:
-    """The inputs as the arguments describe them."""
+def read_options(args: argparse.Namespace) -> ReadOptions:
+    """How to read the inputs."""
+    quoting = None if args.quoting is None else args.quoting == "on"
+    return ReadOptions(args.format, args.encoding, quoting, not args.no_header)
+
+
+def sources(args: argparse.Namespace, paths: Sequence[str]) -> list[RowFile]:
+    """The inputs as rows."""
     if sum(path == "-" for path in paths) > 1:
         raise InputError("stdin (-) can be read only once")
-    quoting = None if args.quoting is None else args.quoting == "on"
-    return [
-        TextSource(
-            path,
-            column=args.column,
-            keep=tuple(keep),
-            format=args.format,
-            encoding=args.encoding,
-            quoting=quoting,
-            header=not args.no_header,
-            check=True,
-        )
-        for path in paths
-    ]
+    return [RowFile(Path(path), read_options(args)) for path in paths]
+
+
+def texts_of(args: argparse.Namespace, paths: Sequence[str], keep: Sequence[str] = ()) -> list[Texts]:
+    """The inputs as texts, with the columns to keep."""
+    return [open_texts(source, column=args.column, keep=keep, check=True) for source in sources(args, paths)]
 
 
 def model_name(name: str) -> str:

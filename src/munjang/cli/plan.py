@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from munjang.cli.options import add_model, load_model, model_name, positive
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import table
 from munjang.errors import InputError
 from munjang.planning.estimating import Plan, Prices, Workload, estimate
 from munjang.planning.rates import Rates, add_rates, find_rates, rates_path, read_rates
 from munjang.planning.sizes import parse_count, show_bytes, show_count, show_seconds
+from munjang.report.tables import table
 
 if TYPE_CHECKING:
     from munjang.planning.measuring import MeasureOptions

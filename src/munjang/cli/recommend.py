@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from munjang import bundled
-from munjang.cli.options import add_model, add_reading, load_model, named_or_bundled, positive, sources
+from munjang.cli.options import add_model, add_reading, load_model, named_or_bundled, positive, sources, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
-from munjang.data import TextSource
+from munjang.data.rows import Texts
 from munjang.errors import DataError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder
@@ -112,8 +112,8 @@ def _recommender(args: argparse.Namespace, reporter: Reporter) -> Recommender:
     if args.items != "-" and Path(args.items).is_dir():
         model = None if args.model is None else load_model(args, reporter)
         return Recommender.load(args.items, model, device=args.device)
-    (source,) = sources(args, [args.items], keep=_kept(args))
-    total = None if source.is_pipe else source.survey().rows  # an error shows before any work is done
+    (source,) = texts_of(args, [args.items], keep=_kept(args))
+    total = None if not source.reiterable else source.survey().rows  # an error shows before any work is done
     return Recommender.build(
         _items(source, args.id_column),
         load_model(args, reporter),
@@ -127,9 +127,9 @@ def _kept(args: argparse.Namespace) -> list[str]:
     """The columns beside the text; `id` is one where the file has it."""
     if args.id_column is None:
         (plain,) = sources(args, [args.items])
-        if plain.kind == "txt" or plain.is_pipe:
+        if plain.kind == "txt" or not plain.reiterable:
             return list(args.keep)
-        (probe,) = sources(args, [args.items], keep=["id"])
+        (probe,) = texts_of(args, [args.items], keep=["id"])
         try:
             next(probe.rows(), None)
         except DataError:
@@ -138,7 +138,7 @@ def _kept(args: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys([args.id_column, *args.keep]))
 
 
-def _items(source: TextSource, id_column: str | None) -> Iterator[dict[str, object]]:
+def _items(source: Texts, id_column: str | None) -> Iterator[dict[str, object]]:
     for row in source.rows():
         beside = dict(row.columns)
         named = {} if id_column is None else {"id": beside.pop(id_column)}

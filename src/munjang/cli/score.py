@@ -7,24 +7,24 @@ import csv
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from munjang import bundled
-from munjang.cli.options import add_model, add_reading, named_or_bundled, positive, sources
+from munjang.cli.options import add_model, add_reading, named_or_bundled, positive, sources, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import columns_of
 from munjang.cli.similarity import written
-from munjang.cli.tables import plain, shorten, table
-from munjang.data import TextSource
+from munjang.data.readers import RowFile
+from munjang.data.rows import open_pairs
 from munjang.errors import DataError
+from munjang.report.tables import plain, shorten, table
 
 if TYPE_CHECKING:
     from munjang.cross_encoder import CrossEncoder, Predicted, Ranked
-    from munjang.data.kinds import Kind
 
 _SUFFIXES = (".csv", ".jsonl")
 _EXAMPLES = """\
@@ -71,20 +71,22 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read, score, print or write."""
     _check_usage(args)
     if args.query is not None:
-        (source,) = sources(args, [args.documents])
-        documents = [row.text for row in source.rows()]
+        documents = list(texts_of(args, [args.documents])[0])
         model = _load(args, reporter)
         ranked = model.rank(args.query, documents, args.top, progress=reporter.progress(len(documents)))
         _write_ranking(args.output, ranked)
         return
     source, given = _pair_source(args)
-    pairs = _pairs(source, given, reporter)
+    opened = open_pairs(source, columns=given)
+    pairs = iter(opened)
     total = None
-    if not source.is_pipe:  # an error shows before any work is done
+    if source.reiterable:  # an error shows before any work is done
         total = sum(1 for _ in pairs)
-        pairs = _pairs(source, given)
+        pairs = iter(opened)
     else:
         pairs = chain(list(islice(pairs, 1)), pairs)
+    for note in opened.notes:
+        reporter.say(f"{source.name}: {note}")
     model = _load(args, reporter)
     waiting: deque[tuple[str, str]] = deque()
     windows = model.predict_stream(_noted(pairs, waiting), raw=args.raw, progress=reporter.progress(total))
@@ -126,7 +128,7 @@ def _load(args: argparse.Namespace, reporter: Reporter) -> CrossEncoder:
     return model
 
 
-def _pair_source(args: argparse.Namespace) -> tuple[TextSource, Mapping[str, str] | None]:
+def _pair_source(args: argparse.Namespace) -> tuple[RowFile, Mapping[str, str] | None]:
     """The file, and which of its columns were named; columns that are all numbers mean that there is no header."""
     given = columns_of(args, args.columns, "--columns")
     if given is None and args.no_header:
@@ -134,52 +136,6 @@ def _pair_source(args: argparse.Namespace) -> tuple[TextSource, Mapping[str, str
     args.no_header |= given is not None and all(name.isdecimal() for name in given.values())
     (source,) = sources(args, [args.pairs])
     return source, given
-
-
-def _pairs(
-    source: TextSource, given: Mapping[str, str] | None, reporter: Reporter | None = None
-) -> Iterator[tuple[str, str]]:
-    """The pairs of a file; which columns were guessed is said once."""
-    from munjang.data.building import Broken
-    from munjang.data.tabular import file_records
-
-    records = file_records(source)
-    first, second = _places(records.names, given, source.name, reporter)
-    for number, cells in records.rows:
-        where = f"{source.name}, {records.unit} {number}"
-        if isinstance(cells, Broken):
-            raise DataError(f"{where}: {cells.reason}; expected {len(records.names)}: {', '.join(records.names[:10])}")
-        texts = []
-        for place in (first, second):
-            text = cells[place]
-            if not isinstance(text, str):
-                raise DataError(f"{where}: {records.names[place]!r} must be a text, got {type(text).__name__}")
-            texts.append(text)
-        yield texts[0], texts[1]
-
-
-def _places(
-    names: Sequence[str], given: Mapping[str, str] | None, where: str, reporter: Reporter | None
-) -> tuple[int, int]:
-    """The columns of the two texts: as named, or guessed as `munjang train` does for each kind of pairs in turn."""
-    from munjang.data.kinds import TARGET_ROLES, TEXT_ROLES, choose_columns
-
-    kinds: tuple[Kind, ...] = ("scored", "pairs", "ranked")
-    named = next((kind for kind in kinds if set(given or ()) & set(TEXT_ROLES[kind])), None)
-    failure: DataError | None = None
-    for kind in kinds if named is None else (named,):
-        target = {TARGET_ROLES[kind]: 0}  # not read: there need be none
-        try:
-            chosen = choose_columns(names, kind, {**(given or {}), **target}, where)
-        except DataError as error:
-            failure = failure or error
-            continue
-        if reporter is not None and chosen.note:
-            reporter.say(f"{where}: {chosen.note[0]}")
-        first, second = (chosen.texts[role] for role in TEXT_ROLES[kind])
-        return first, second
-    assert failure is not None
-    raise failure
 
 
 def _noted(pairs: Iterator[tuple[str, str]], waiting: deque[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from munjang.cli.opening import add_own_model, open_index
 from munjang.cli.options import named_or_bundled, positive
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.data import TextSource
+from munjang.data.rows import open_texts
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ def _answers(
         options = _options(args, reranker)
         yield args.query, index.search(args.query, args.k, **options)
         return
-    source = TextSource(args.batch or "-", column=args.column)
-    total = None if source.is_pipe else sum(map(len, _blocks(row.text for row in source.rows())))
+    source = open_texts(Path(args.batch or "-"), column=args.column)
+    total = None if not source.reiterable else sum(map(len, _blocks(source)))
     progress, done = reporter.progress(total), 0
-    for block in _blocks(row.text for row in source.rows()):
+    for block in _blocks(source):
         yield from zip(block, index.search_many(block, args.k, **_options(args, reranker)), strict=True)
         done += len(block)
         progress(done, total)

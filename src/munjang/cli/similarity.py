@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, get_args
 
-from munjang.cli.options import add_model, add_prompts, add_reading, load_model, positive, sources
+from munjang.cli.options import add_model, add_prompts, add_reading, load_model, positive, texts_of
 from munjang.cli.progress import Reporter
-from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
+from munjang.files import atomic_path
+from munjang.report.tables import shorten, table
 from munjang.types import Similarity
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
 def run(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read, encode, compare, print or write."""
     _check_usage(args)
-    inputs = [[row.text for row in source.rows()] for source in sources(args, args.files)]
+    inputs = [list(texts) for texts in texts_of(args, args.files)]
     groups = [args.text, *inputs] if args.text else inputs
     a_texts, b_texts = groups[0], groups[-1]
     _check_sizes(args, len(a_texts), len(b_texts))
@@ -149,7 +149,11 @@ def _matrix(
         ]
         print(table([header, *body], right=range(1, len(header))))
     elif output.lower().endswith(".npy"):
-        _write_npy(output, (len(a_texts), len(b_texts)), bands)
+        from munjang.vectors.files import create_npy
+
+        with create_npy(output, (len(a_texts), len(b_texts)), "<f4") as matrix:
+            for start, band in bands:
+                matrix[start : start + len(band)] = band
     else:
         rows = (
             (a_texts[start + row], [float(f"{score:.7g}") for score in scores])
@@ -195,29 +199,11 @@ def _neighbours(output: str | None, texts: tuple[Sequence[str], Sequence[str]], 
                 file.write(json.dumps({"text": text, "neighbours": near}, ensure_ascii=False) + "\n")
 
 
-def _write_npy(output: str, shape: tuple[int, int], bands: Iterator[tuple[int, np.ndarray]]) -> None:
-    import numpy as np
-
-    partial = Path(output + ".partial")
-    try:
-        with partial.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for _, band in bands:
-                file.write(np.ascontiguousarray(band, dtype="<f4").data)
-        os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 @contextmanager
 def written(output: str) -> Iterator[TextIO]:
     """A text file that appears under its name only when it is whole."""
-    partial = Path(output + ".partial")
-    # Excel takes csv without a mark for cp949; newline="" leaves line ends to csv, which wants it so.
-    encoding = "utf-8-sig" if output.lower().endswith(".csv") else "utf-8"
-    try:
-        with partial.open("w", encoding=encoding, newline="" if output.lower().endswith(".csv") else "\n") as file:
-            yield file
-        os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
+    is_csv = output.lower().endswith(".csv")
+    # Excel takes csv without a byte order mark for cp949; newline="" leaves line ends to the csv module.
+    encoding, newline = ("utf-8-sig", "") if is_csv else ("utf-8", "\n")
+    with atomic_path(Path(output)) as temporary, open(temporary, "w", encoding=encoding, newline=newline) as file:
+        yield file

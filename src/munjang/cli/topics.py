@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from munjang.cli.options import add_model, add_reading, load_model, load_named, model_name, positive, sources
+from munjang.cli.options import add_model, add_reading, load_model, load_named, model_name, positive, texts_of
 from munjang.cli.progress import Reporter
 from munjang.cli.similarity import written
-from munjang.cli.tables import shorten, table
 from munjang.errors import DataError, InputError
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.tasks.topics import Topics
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
     from munjang.tasks.topics import TopicOptions, topics
     from munjang.tasks.topics_time import read_date
 
-    rows = list(sources(args, [args.file], keep=[args.dates] if args.dates else [])[0].rows())
+    rows = list(texts_of(args, [args.file], keep=[args.dates] if args.dates else [])[0].rows())
     texts = [row.text for row in rows]
     dates = [read_date(str(row.columns[args.dates]), number) for number, row in enumerate(rows)] if args.dates else None
     if args.use:

@@ -12,9 +12,9 @@ from munjang.cli.options import MODEL_HELP, positive, trained_model
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import add_any_labels, add_drop_outside, listed, set_options
 from munjang.cli.settings import SETTINGS, Setting
-from munjang.cli.tables import shorten, table
 from munjang.cli.train_words import CHAIN, COLUMNS, EXAMPLES, HELP, ROWS
 from munjang.recipes.defaults import DEFAULTS, OBJECTIVES, RECIPE_NAMES, SIZES, RecipeName, shown
+from munjang.report.tables import shorten, table
 
 if TYPE_CHECKING:
     from munjang.evaluation import Scores
@@ -199,11 +199,12 @@ def _options(
     folder: bool = True,
     bi: bool = True,
 ) -> RecipeOptions:
+    from munjang.nn.pooling import Pooling
     from munjang.recipes import LoraSettings, RecipeOptions
 
     found: dict[str, Any] = {}
     if bi and getattr(args, "pooling", None):
-        found["pooling"] = tuple(listed(args.pooling))
+        found["pooling"] = Pooling.parse(listed(args.pooling)).modes
     if bi and getattr(args, "matryoshka", None):
         found["matryoshka"] = tuple(_whole_numbers(args, args.matryoshka))
     if getattr(args, "concatenation", None):

@@ -1,10 +1,8 @@
-"""Files of texts and of examples, as users have them: found encodings, honest errors, bounded memory.
+"""Data in and out of files and tables: checked texts and rows, examples to train on, public data sets.
 
-Texts to encode come from `read_texts`; examples to train and evaluate with from `read_examples` (any file with
-columns), `load_dataset` and `load_retrieval` (public sets by name). `convert` makes one kind of examples from another,
-`leakage` finds evaluation sentences in training data.
-
-Read on first use, so that `munjang --help` need not load numpy.
+`open_rows`, `open_texts` and `open_pairs` are the one gate for input; `read_examples` reads labelled data,
+`load_dataset` and `load_retrieval` public sets by name; `leakage` finds evaluation sentences in training data. Modules
+load on first use, so that `munjang --help` does without numpy.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from munjang.data.cells import NLI_LABELS
+    from munjang.data.columns import Kind
     from munjang.data.convert import (
         labelled_to_pairs,
         labelled_to_scored,
@@ -22,21 +20,13 @@ if TYPE_CHECKING:
         scored_to_labelled,
         scored_to_pairs,
     )
-    from munjang.data.datasets import (
-        DATASETS,
-        RETRIEVAL_DATASETS,
-        Known,
-        KnownRetrieval,
-        load_dataset,
-        load_retrieval,
-    )
+    from munjang.data.datasets import DATASETS, RETRIEVAL_DATASETS, Known, KnownRetrieval, load_dataset, load_retrieval
     from munjang.data.examples import Examples, join
-    from munjang.data.files import Row, Survey, TextSource, read_texts
-    from munjang.data.kinds import Kind
+    from munjang.data.labels import NLI_LABELS
     from munjang.data.overlaps import Leakage, leakage, without
-    from munjang.data.reading import Reading, Refused
+    from munjang.data.reading import Reading, Refused, read_examples
     from munjang.data.retrieval import Retrieval
-    from munjang.data.tabular import read_examples
+    from munjang.data.rows import ReadOptions, Row, RowSource, open_pairs, open_rows, open_texts, read_texts
 
 __all__ = [
     "DATASETS",
@@ -47,12 +37,12 @@ __all__ = [
     "Known",
     "KnownRetrieval",
     "Leakage",
+    "ReadOptions",
     "Reading",
     "Refused",
     "Retrieval",
     "Row",
-    "Survey",
-    "TextSource",
+    "RowSource",
     "join",
     "labelled_to_pairs",
     "labelled_to_scored",
@@ -61,6 +51,9 @@ __all__ = [
     "load_retrieval",
     "nli_pairs",
     "nli_triplets",
+    "open_pairs",
+    "open_rows",
+    "open_texts",
     "read_examples",
     "read_texts",
     "scored_to_labelled",
@@ -68,46 +61,27 @@ __all__ = [
     "without",
 ]
 
-
-# Name -> the module that has it.
-_LAZY = {
-    "NLI_LABELS": "munjang.data.cells",
-    "labelled_to_pairs": "munjang.data.convert",
-    "labelled_to_scored": "munjang.data.convert",
-    "nli_pairs": "munjang.data.convert",
-    "nli_triplets": "munjang.data.convert",
-    "scored_to_labelled": "munjang.data.convert",
-    "scored_to_pairs": "munjang.data.convert",
-    "DATASETS": "munjang.data.datasets",
-    "RETRIEVAL_DATASETS": "munjang.data.datasets",
-    "Known": "munjang.data.datasets",
-    "KnownRetrieval": "munjang.data.datasets",
-    "load_dataset": "munjang.data.datasets",
-    "load_retrieval": "munjang.data.datasets",
-    "Examples": "munjang.data.examples",
-    "join": "munjang.data.examples",
-    "Row": "munjang.data.files",
-    "Survey": "munjang.data.files",
-    "TextSource": "munjang.data.files",
-    "read_texts": "munjang.data.files",
-    "Kind": "munjang.data.kinds",
-    "Leakage": "munjang.data.overlaps",
-    "leakage": "munjang.data.overlaps",
-    "without": "munjang.data.overlaps",
-    "Reading": "munjang.data.reading",
-    "Refused": "munjang.data.reading",
-    "Retrieval": "munjang.data.retrieval",
-    "read_examples": "munjang.data.tabular",
+_NAMES = {
+    "columns": "Kind",
+    "convert": "labelled_to_pairs labelled_to_scored nli_pairs nli_triplets scored_to_labelled scored_to_pairs",
+    "datasets": "DATASETS RETRIEVAL_DATASETS Known KnownRetrieval load_dataset load_retrieval",
+    "examples": "Examples join",
+    "labels": "NLI_LABELS",
+    "overlaps": "Leakage leakage without",
+    "reading": "Reading Refused read_examples",
+    "retrieval": "Retrieval",
+    "rows": "ReadOptions Row RowSource open_pairs open_rows open_texts read_texts",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module 'munjang.data' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    value = getattr(importlib.import_module(f"munjang.data.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *__all__})

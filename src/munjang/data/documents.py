@@ -1,14 +1,9 @@
-"""Files of documents -> what `Index.add` takes: dicts with `text`, perhaps `id`, and every other column as metadata.
+"""Files and tables of documents -> what `Index.add` takes: dicts with `text`, perhaps `id`, and metadata.
 
-Enters: files with columns (csv, tsv, jsonl, json, parquet), files of lines (txt), or files that are one document each
-(`WholeFiles`: txt, md, a folder of them, where files of other kinds are skipped and reported). Leaves: documents, one
-at a time, in file order. `survey` reads everything once before any work is done: a broken row, a missing text, an id
-that stands twice is a DataError that names file and line, and the second reading knows how many documents come and
-which columns of a csv are numbers.
-
-A csv knows no types, but `year>=2020` needs numbers: a column counts as numbers when every cell that is not empty is
-one, written as numbers are (007 and 010-1234 are texts). An empty cell, a null and a NaN mean that the document lacks
-the field. Blank lines of a txt file are no documents.
+`survey` reads everything once before any work is done: a broken row, a missing text or a repeated id is a `DataError`
+that names file and line, and the second reading knows the number of documents and which columns of a csv are numbers.
+A csv has no types, but `year>=2020` needs numbers: a column is numeric when every cell that is not empty is written as
+a number (007 and 010-1234 are texts). An empty cell, a null and a NaN mean that the document lacks the field.
 """
 
 from __future__ import annotations
@@ -20,26 +15,32 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from munjang.data.columns import choose_column
-from munjang.data.encodings import text_lines
-from munjang.data.files import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, ReadLimits, TextSource, parquet_table
-from munjang.data.json_records import json_lines, json_list
-from munjang.data.tables import records, table
+from munjang.data.readers import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, RowFile
+from munjang.data.rows import (
+    ReadLimits,
+    ReadOptions,
+    RowSource,
+    Table,
+    UnusualTexts,
+    check_characters,
+    is_missing,
+    kind_of,
+    open_source,
+)  # fmt: skip
 from munjang.errors import DataError, DataWarning, InputError, brief
-from munjang.inputs import UnusualTexts
 
 Document: TypeAlias = dict[str, object]  # text, perhaps id, and metadata
-WHOLE_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".text")  # what a folder of documents is searched for
+WHOLE_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".text")  # read of a folder of documents
 
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")  # more digits than a float holds exactly are rather a long id
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")  # more digits than a float holds exactly are rather an id
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,14})\.[0-9]{1,17}([eE][+-]?[0-9]{1,3})?")
 _SHOWN = 5  # skipped files that a message names
-_Cells = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,14 @@ class SkippedFiles:
 
 @dataclass(frozen=True)
 class DocumentSurvey:
-    """What reading a file of documents found."""
+    """Result of reading a file of documents once."""
 
     name: str
     documents: int
-    blank: int  # lines of a txt file without a text
-    column: str | None  # that holds the texts; None where there are no columns
-    id_column: str | None
-    fields: tuple[str, ...]  # metadata, in order of appearance
+    blank: int = 0  # lines of a txt file without a text
+    column: str | None = None  # that holds the texts; None where there are no columns
+    id_column: str | None = None
+    fields: tuple[str, ...] = ()  # metadata, in order of appearance
     numbers: frozenset[str] = frozenset()  # fields of a csv or tsv that are numbers
     skipped: SkippedFiles = SkippedFiles()  # files of a folder that are not read
     unusual: UnusualTexts = field(default_factory=UnusualTexts)  # texts that look empty or missing
@@ -80,12 +81,13 @@ class DocumentSurvey:
 
 @dataclass(frozen=True)
 class DocumentFiles:
-    """Files whose rows are documents, and how to read them."""
+    """Files whose rows are documents, read on each iteration."""
 
-    sources: Sequence[TextSource]
+    sources: Sequence[RowFile]
     id_column: str | None = None  # None: the column "id" where there is one
     metadata: Sequence[str] | None = None  # columns to keep; None: all others
     as_text: Sequence[str] = ()  # columns of a csv that stay texts although they look like numbers
+    column: str | None = None  # of the texts: name or number; None: the only one, or one with a usual name
     _surveys: list[DocumentSurvey] = field(default_factory=list, init=False, repr=False)
 
     def survey(self) -> list[DocumentSurvey]:
@@ -93,263 +95,72 @@ class DocumentFiles:
         if not self._surveys:
             seen: set[str] = set()
             self._surveys.extend([self._survey(source, seen) for source in self.sources])
-            self._check_named()
+            fields = {name for survey in self._surveys for name in survey.fields}
+            missing = [name for name in [*(self.metadata or ()), *self.as_text] if name not in fields]
+            if missing and any(survey.documents for survey in self._surveys):
+                shown = ", ".join(map(repr, sorted(fields))) or "none"
+                raise DataError(f"no document has the field {missing[0]!r}; there are {shown}")
         return self._surveys
 
     def __iter__(self) -> Iterator[Document]:
         for source, survey in zip(self.sources, self.survey(), strict=True):
-            for _, document in _documents(source, self, survey):
-                yield document
+            for _, document in self._documents(source)[1]:
+                if document:
+                    yield document | {name: _number(document[name]) for name in survey.numbers & document.keys()}
             if survey.unusual:
                 warnings.warn(f"{survey.name}: {survey.unusual}", DataWarning, stacklevel=2)
 
-    def _survey(self, source: TextSource, seen: set[str]) -> DocumentSurvey:
-        plain = _Plain(source, self)
-        for where, document in _documents(source, self, plain):
+    def _documents(self, source: RowFile) -> tuple[tuple[str, str | None] | None, Iterator[tuple[str, Document]]]:
+        """The columns of text and id, and the place and document of every row; a blank line of txt has no document."""
+        if source.kind == "txt" and self.column is not None:
+            raise DataError(f"{source.name}: a txt file has no columns, so none can be chosen")
+        table = source.open()
+        if not table.names:
+            return None, iter(())
+        columns = _columns(table, self.column, self.id_column, source.name)
+
+        def documents() -> Iterator[tuple[str, Document]]:
+            for row in source.checked(table, table.read(None)):
+                place = source.where(row)
+                if source.kind == "txt":
+                    yield place, {"text": row.values["text"]} if str(row.values["text"]).strip() else {}
+                else:
+                    yield place, as_document(row.values, columns, self.metadata, place)
+
+        return (None if source.kind == "txt" else columns), documents()
+
+    def _survey(self, source: RowFile, seen: set[str]) -> DocumentSurvey:
+        count = blank = 0
+        is_untyped = source.kind in ("csv", "tsv")
+        numeric: dict[str, bool] = {}  # field -> whether all cells so far are numbers
+        unusual_texts = UnusualTexts()
+        columns, documents = self._documents(source)
+        for place, document in documents:
+            if not document:
+                blank += 1
+                continue
+            count += 1
             key = document.get("id")
             if isinstance(key, str):
                 if key in seen:
-                    raise DataError(self._twice(key, where))
+                    raise DataError(f"{place}: the id {key!r} repeats that of {self._first(key)}; ids must differ")
                 seen.add(key)
-        return plain.survey()
-
-    def _twice(self, key: str, where: str) -> str:
-        for source in self.sources:
-            for first, document in _documents(source, self, _Plain(source, self)):
-                if document.get("id") == key:
-                    return f"{where}: the id {key!r} stands already in {first}; ids must differ"
-        raise AssertionError(f"{key!r} was seen before")
-
-    def _check_named(self) -> None:
-        """Columns that were asked for by name must be in at least one of the files."""
-        found = {name for survey in self._surveys for name in survey.fields}
-        missing = [name for name in [*(self.metadata or ()), *self.as_text] if name not in found]
-        if missing and any(survey.documents for survey in self._surveys):
-            raise DataError(
-                f"no document has the field {missing[0]!r}; there are {', '.join(map(repr, sorted(found))) or 'none'}"
-            )
-
-
-class _Plain:
-    """What a first reading finds out about one file, row by row."""
-
-    numbers: frozenset[str] = frozenset()  # a first reading takes all cells as they are
-
-    def __init__(self, source: TextSource, files: DocumentFiles) -> None:
-        self._name = source.name
-        self._untyped = source.kind in ("csv", "tsv")
-        self._as_text = set(files.as_text)
-        self._numeric: dict[str, bool] = {}  # field -> whether all cells so far are numbers
-        self._limits = source.limits
-        self._columns: tuple[str | None, str | None] = (None, None)
-        self._documents = self._blank = 0
-        self.unusual = UnusualTexts()
-
-    def columns(self, text: str | None, key: str | None) -> None:
-        self._columns = (text, key)
-
-    def blank(self) -> None:
-        self._blank += 1
-
-    def document(self, metadata: _Cells) -> None:
-        self._documents += 1
-        for name, value in metadata.items():
-            numeric = self._untyped and isinstance(value, str) and _number(value) is not None
-            self._numeric[name] = self._numeric.get(name, True) and numeric
-        if self._limits is not None:
-            self._limits.check("file_columns", len(self._numeric), self._name)
-
-    def survey(self) -> DocumentSurvey:
-        numbers = frozenset(name for name, numeric in self._numeric.items() if numeric) - self._as_text
+            unusual_texts.add(str(document["text"]), place)
+            for name, value in document.items():
+                if name not in ("id", "text"):
+                    is_number = is_untyped and not isinstance(_number(value), str)
+                    numeric[name] = numeric.get(name, True) and is_number
+            if source.options.limits is not None:
+                source.options.limits.check("file_columns", len(numeric), source.name)
+        numbers = frozenset(name for name, is_number in numeric.items() if is_number) - set(self.as_text)
+        column, id_column = columns or (None, None)
         return DocumentSurvey(
-            self._name,
-            self._documents,
-            self._blank,
-            *self._columns,
-            tuple(self._numeric),
-            numbers,
-            unusual=self.unusual,
+            source.name, count, blank, column, id_column, tuple(numeric), numbers, unusual=unusual_texts
         )
 
-
-def _documents(
-    source: TextSource, files: DocumentFiles, reading: _Plain | DocumentSurvey
-) -> Iterator[tuple[str, Document]]:
-    """Place and document of every row. A first reading is told what was found, a second knows the numbers."""
-    plain = reading if isinstance(reading, _Plain) else None
-    text_column: str | None = None
-    id_column: str | None = None
-    for where, cells in _rows(source):
-        if text_column is None:
-            text_column = list(cells)[choose_column(list(cells), source.column, where)]
-            id_column = _id_column(cells, files.id_column, text_column, where)
-            if plain is not None and source.kind != "txt":
-                plain.columns(text_column, id_column)
-        text = _text(cells, text_column, where)
-        if source.kind == "txt" and not text.strip():
-            if plain is not None:
-                plain.blank()
-            continue
-        if plain is not None:
-            plain.unusual.add(text, where)
-        metadata = _metadata(cells, (text_column, id_column), files.metadata, where)
-        if plain is not None:
-            plain.document(metadata)
-        typed = {name: _typed(value) if name in reading.numbers else value for name, value in metadata.items()}
-        key = {} if id_column is None else {"id": _id(cells, id_column, where)}
-        yield where, {**key, "text": text, **typed}
-
-
-def as_document(cells: _Cells, columns: tuple[str, str | None], metadata: Sequence[str] | None, where: str) -> Document:
-    """One row as a document. columns: of the text and, where there is one, of the id; metadata: None takes all."""
-    text_column, id_column = columns
-    key = {} if id_column is None else {"id": _id(cells, id_column, where)}
-    return {**key, "text": _text(cells, text_column, where), **_metadata(cells, columns, metadata, where)}
-
-
-def _rows(source: TextSource) -> Iterator[tuple[str, _Cells]]:
-    """Place and cells of every row of a file, within its limits."""
-    for number, (where, cells) in enumerate(_all_rows(source), start=1):
-        if source.limits is not None:
-            source.limits.check("file_rows", number, source.name)
-            source.limits.check("file_columns", len(cells), source.name)
-        yield where, cells
-
-
-def _all_rows(source: TextSource) -> Iterator[tuple[str, _Cells]]:
-    kind, name = source.kind, source.name
-    if kind == "txt":
-        if source.column is not None:
-            raise DataError(f"{name}: a txt file has no columns, so none can be chosen")
-        for number, line in enumerate(text_lines(source.content()), start=1):
-            yield f"{name}, line {number}", {"text": line}
-    elif kind == "csv" or kind == "tsv":
-        quoting = source.quoting if source.quoting is not None else kind == "csv"
-        found = records(source.content(), "," if kind == "csv" else "\t", quoting=quoting, name=name)
-        names, lines = table(found, header=source.header, name=name)
-        if source.limits is not None:
-            source.limits.check("file_columns", len(names), name)
-        _check_names(names, name)
-        for number, fields in lines:
-            yield f"{name}, line {number}", dict(zip(names, fields, strict=True))
-    elif kind == "parquet":
-        names, rows = parquet_table(source)
-        for number, values in enumerate(rows, start=1):
-            yield f"{name}, row {number}", dict(zip(names, values, strict=True))
-    else:
-        read = json_lines if kind == "jsonl" else json_list
-        for where, value in read(source.content(), name):
-            yield where, _object(value, where)
-
-
-def _check_names(names: Sequence[str], where: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise DataError(f"{where}: two columns are named {brief(name)}; every column needs a name of its own")
-        seen.add(name)
-
-
-def _object(value: object, where: str) -> _Cells:
-    if isinstance(value, str):
-        return {"text": value}
-    if not isinstance(value, dict) or not value:
-        raise DataError(f'{where}: expected an object with a text, such as {{"text": "..."}}, got {brief(value)}')
-    return value
-
-
-def _id_column(cells: _Cells, asked: str | None, text_column: str, where: str) -> str | None:
-    if asked is None:
-        return "id" if "id" in cells and text_column != "id" else None
-    if asked not in cells:
-        raise DataError(f"{where}: there is no column {asked!r} for ids; it has {', '.join(map(repr, cells))}")
-    if asked == text_column:
-        raise DataError(f"{where}: {asked!r} cannot be both the text and the id; choose another (--column)")
-    return asked
-
-
-def _text(cells: _Cells, column: str, where: str) -> str:
-    if column not in cells:
-        raise DataError(f"{where}: there is no {column!r}; it has {', '.join(map(repr, cells))}")
-    text = cells[column]
-    if not isinstance(text, str):
-        raise DataError(f"{where}: expected a text in {column!r}, got {'null' if text is None else brief(text)}")
-    _check_characters(text, where)
-    return text
-
-
-def _id(cells: _Cells, column: str, where: str) -> str:
-    value = cells.get(column)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        shown = "nothing" if value is None or value == "" else brief(value)
-        raise DataError(f"{where}: expected an id (a text or a whole number) in {column!r}, got {shown}")
-    return str(value)
-
-
-def _metadata(
-    cells: _Cells, taken: tuple[str, str | None], wanted: Sequence[str] | None, where: str
-) -> dict[str, object]:
-    """The other fields, without those that are empty."""
-    found: dict[str, object] = {}
-    for name in cells if wanted is None else [name for name in wanted if name in cells]:
-        if wanted is None and name in taken:
-            continue
-        value = _scalar(cells[name], name, where)
-        if value is None:
-            continue
-        if name in ("text", "id"):
-            raise DataError(
-                f"{where}: the column {name!r} cannot be metadata, a document has its own {name}: rename it, or "
-                "say which columns to keep (--metadata)"
-            )
-        found[name] = value
-    return found
-
-
-def _scalar(value: object, name: str, where: str) -> object:
-    """A value that metadata can hold; None where there is none."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, str):
-        _check_characters(value, where)
-        return value
-    if isinstance(value, float) and math.isinf(value):
-        raise DataError(f"{where}: {name!r} holds {value}, which is no number that can be kept")
-    if isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return float(value)
-    if isinstance(value, list):
-        items = [_scalar(item, name, where) for item in value if not isinstance(item, list)]
-        if len(items) == len(value) and None not in items:
-            return items or None
-    raise DataError(
-        f"{where}: {name!r} must be a text, a number, true or false, or a list of these, got {brief(value)}; leave the "
-        "column out (--metadata) or flatten it"
-    )
-
-
-def _check_characters(text: str, where: str) -> None:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            shown = f"\\u{ord(text[error.start]):04x}"
-            raise DataError(f"{where}: half a surrogate pair ({shown}) is no character") from None
-
-
-def _number(cell: str) -> int | float | None:
-    if _WHOLE.fullmatch(cell):
-        return int(cell)
-    return float(cell) if _DECIMAL.fullmatch(cell) else None
-
-
-def _typed(value: object) -> object:
-    return _number(value) if isinstance(value, str) else value
+    def _first(self, key: str) -> str:
+        documents = itertools.chain.from_iterable(self._documents(source)[1] for source in self.sources)
+        return next(place for place, document in documents if document.get("id") == key)
 
 
 @dataclass(frozen=True)
@@ -368,74 +179,209 @@ class WholeFiles:
     @property
     def skipped(self) -> SkippedFiles:
         """The files in the folders that are not read."""
-        found = [_search(folder)[1] for folder in map(Path, self.paths) if folder.is_dir()]
-        return SkippedFiles({path: reason for skipped in found for path, reason in skipped.items()})
+        reasons: dict[Path, str] = {}
+        for folder in map(Path, self.paths):
+            if folder.is_dir():
+                reasons |= _search(folder)[1]
+        return SkippedFiles(reasons)
 
     def survey(self) -> list[DocumentSurvey]:
         """Read everything once, so that errors show before any work is done."""
         files = self._files()
-        for _, path in files:
+        for path in files.values():
             self._read(path)
-        name = ", ".join(map(str, self.paths))
-        return [DocumentSurvey(name, len(files), 0, None, None, (), skipped=self.skipped)]
+        return [DocumentSurvey(", ".join(map(str, self.paths)), len(files), skipped=self.skipped)]
 
     def __iter__(self) -> Iterator[Document]:
-        skipped, unusual = self.skipped, UnusualTexts()
-        for key, path in self._files():
+        skipped, unusual_texts = self.skipped, UnusualTexts()
+        for key, path in self._files().items():
             text = self._read(path)
-            unusual.add(text, str(path))
+            unusual_texts.add(text, str(path))
             yield {"id": key, "text": text}
-        for told in (skipped, unusual):
-            if told and str(told) not in self._warned:
-                self._warned.append(str(told))
-                warnings.warn(str(told), DataWarning, stacklevel=2)
+        for report in (skipped, unusual_texts):
+            if report and str(report) not in self._warned:
+                self._warned.append(str(report))
+                warnings.warn(str(report), DataWarning, stacklevel=2)
 
     def _read(self, path: Path) -> str:
-        return "".join(TextSource(path, format="txt", encoding=self.encoding, limits=self.limits).content())
+        return "".join(RowFile(path, ReadOptions("txt", self.encoding, limits=self.limits)).content())
 
-    def _files(self) -> list[tuple[str, Path]]:
+    def _files(self) -> dict[str, Path]:
         """Id and path of every file, in order."""
-        found: dict[str, Path] = {}
+        files: dict[str, Path] = {}
         for given in map(Path, self.paths):
             if str(given) == "-":
                 raise InputError("stdin (-) has no name to be the id of a whole document: name a file")
-            for path in _within(given):
+            paths, skipped = _search(given) if given.is_dir() else ([given], {})
+            if not paths:
+                more = f"; {SkippedFiles(skipped)}" if skipped else ""
+                raise DataError(
+                    f"{given}: there is no document in this folder; expected {', '.join(WHOLE_SUFFIXES)}{more}"
+                )
+            for path in paths:
                 key = path.relative_to(given).as_posix() if given.is_dir() else path.name
-                if key in found:
-                    raise DataError(f"{path} and {found[key]} would both have the id {key!r}; index them apart")
-                found[key] = path
-        return list(found.items())
+                if key in files:
+                    raise DataError(f"{path} and {files[key]} would both have the id {key!r}; index them separately")
+                files[key] = path
+        return files
 
 
-def _within(given: Path) -> list[Path]:
-    if not given.is_dir():
-        return [given]
-    found, skipped = _search(given)
-    if not found:
-        counted = f"; {SkippedFiles(skipped)}" if skipped else ""
-        raise DataError(f"{given}: there is no document in this folder; expected {', '.join(WHOLE_SUFFIXES)}{counted}")
-    return found
+def open_documents(source: object) -> Iterable[Any]:
+    """Open documents in memory: the rows of a table, or the texts and dicts of an iterable as they are.
+
+    A table needs a text column (`text`, or the only column of strings beside `id`); its other columns become metadata.
+
+    Raises:
+        InputError: `source` is a single text or dict, or it is not clear which column holds the texts.
+    """
+    wanted = "a list or another iterable of texts or of dicts with 'text' (one document is [document])"
+    if isinstance(source, str):
+        raise InputError(f"documents must be {wanted}, got str")
+    opened = open_source(source, None, "documents", wanted)
+    if not isinstance(opened, RowSource):
+        return opened
+    return _table_documents(opened) if opened.total is None else _CountedDocuments(opened, opened.total)
+
+
+@dataclass(frozen=True)
+class _CountedDocuments:
+    """The rows of a table as documents."""
+
+    rows: RowSource
+    total: int
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __iter__(self) -> Iterator[Document]:
+        return _table_documents(self.rows)
+
+
+def _table_documents(rows: RowSource) -> Iterator[Document]:
+    table = rows.open()
+    try:
+        columns = _columns(table, None, None, rows.name)
+        for row in rows.checked(table, table.read(None)):
+            yield as_document(row.values, columns, None, rows.where(row))
+    except DataError as error:
+        raise rows.error(str(error)) from None
+
+
+def _columns(
+    table: Table, column: str | int | None, id_column: str | None, where: str
+) -> tuple[str, str | None]:  # fmt: skip
+    """The columns of text and id; without `id_column` the id is in `id`, where there is such a column."""
+    names = table.names
+    repeated = next((name for name, count in Counter(names).items() if count > 1), None)
+    if repeated is not None:
+        raise DataError(f"{where}: two columns are named {brief(repeated)}; names must differ")
+    text_column = names[choose_column(names, column, where, strings=table.strings)]
+    if id_column is None:
+        return text_column, "id" if "id" in names and text_column != "id" else None
+    if id_column not in names:
+        raise DataError(f"{where}: there is no column {id_column!r} for ids; it has {', '.join(map(repr, names))}")
+    if id_column == text_column:
+        raise DataError(f"{where}: {id_column!r} cannot be both the text and the id; choose another (--column)")
+    return text_column, id_column
+
+
+def as_document(
+    values: Mapping[str, object], columns: tuple[str, str | None], metadata: Sequence[str] | None, where: str
+) -> Document:
+    """Make a document of a row.
+
+    Args:
+        columns: of the text and, where there is one, of the id.
+        metadata: columns to keep; None for all others.
+
+    Raises:
+        DataError: the row has no text or id, or a value that metadata cannot hold.
+    """
+    text_column, id_column = columns
+    document: Document = {}
+    if id_column is not None:
+        document["id"] = _id(values.get(id_column), id_column, where)
+    if text_column not in values:
+        raise DataError(f"{where}: there is no {text_column!r}; it has {', '.join(map(repr, values))}")
+    text = values[text_column]
+    if not isinstance(text, str):
+        raise DataError(f"{where}: expected a text in {text_column!r}, got {kind_of(text)}")
+    check_characters(text, where)
+    document["text"] = text
+    others = [name for name in values if name not in columns]
+    for name in others if metadata is None else [name for name in metadata if name in values]:
+        value = _metadata_value(values[name], name, where)
+        if value is not None:
+            if name in ("text", "id"):
+                raise DataError(
+                    f"{where}: the column {name!r} cannot be metadata, a document has its own {name}: rename it, or "
+                    "choose the columns to keep (--metadata)"
+                )
+            document[name] = value
+    return document
+
+
+def _id(value: object, column: str, where: str) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        shown = "nothing" if value is None or value == "" else brief(value)
+        raise DataError(f"{where}: expected an id (a text or a whole number) in {column!r}, got {shown}")
+    return str(value)
+
+
+def _metadata_value(value: object, name: str, where: str) -> object:
+    """A value that metadata can hold; None where there is none."""
+    if is_missing(value) or value == "":
+        return None
+    if isinstance(value, str):
+        check_characters(value, where)
+        return value
+    if isinstance(value, float) and math.isinf(value):
+        raise DataError(f"{where}: {name!r} holds {value}, which is not a finite number")
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, list):
+        items = [_metadata_value(item, name, where) for item in value if not isinstance(item, list)]
+        if len(items) == len(value) and None not in items:
+            return items or None
+    raise DataError(
+        f"{where}: {name!r} must be a text, a number, true or false, or a list of these, got {brief(value)}; leave the "
+        "column out (--metadata) or flatten it"
+    )
+
+
+def _number(cell: object) -> object:
+    """The number that a cell of a csv is written as, or the cell."""
+    if isinstance(cell, str):
+        if _WHOLE.fullmatch(cell):
+            return int(cell)
+        if _DECIMAL.fullmatch(cell):
+            return float(cell)
+    return cell
 
 
 def _search(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     """The files of a folder that are read, and the reason for each other one that is not hidden."""
-    found: list[Path] = []
+    paths: list[Path] = []
     skipped: dict[Path, str] = {}
     for path in sorted(folder.rglob("*")):
+        suffix = path.suffix.lower()
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.is_file() and path.suffix.lower() in WHOLE_SUFFIXES:
-            found.append(path)
-        elif path.is_symlink() and not path.exists() and not hidden:
+        if path.is_file() and suffix in WHOLE_SUFFIXES:
+            paths.append(path)
+        elif hidden:
+            continue
+        elif path.is_symlink() and not path.exists():
             skipped[path] = "a link to a file that does not exist"
-        elif path.is_file() and not hidden:
-            skipped[path] = _why_skipped(path)
-    return found, skipped
-
-
-def _why_skipped(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix in COMPRESSED_SUFFIXES:
-        return "compressed"
-    if suffix in FORMAT_SUFFIXES:
-        return "a file of rows, index it without --whole-files"
-    return "not plain text, convert it to .txt or .md"
+        elif path.is_file() and suffix in COMPRESSED_SUFFIXES:
+            skipped[path] = "compressed"
+        elif path.is_file() and suffix in FORMAT_SUFFIXES:
+            skipped[path] = "a file of rows, index it without --whole-files"
+        elif path.is_file():
+            skipped[path] = "not plain text, convert it to .txt or .md"
+    return paths, skipped

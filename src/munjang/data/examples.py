@@ -1,8 +1,6 @@
-"""Examples: texts and what is known about them, in columns; what training and evaluation are given.
+"""`Examples`: columns of texts with targets, for training and evaluation.
 
-Enters: columns of texts with an array of targets, or any iterable of dicts. Leaves: rows that can be counted, shown,
-taken, split, and freed of duplicates. Everything is checked when an Examples is made, so that what trains on it
-later can rely on it: lengths, ranges, label ids, groups.
+Lengths, ranges, label ids and groups are checked when an `Examples` is made, so that training can rely on them.
 
 | kind       | columns                                  | targets                                                   |
 |------------|------------------------------------------|-----------------------------------------------------------|
@@ -12,12 +10,11 @@ later can rely on it: lengths, ranges, label ids, groups.
 | classified | text                                     | int64 [n], ids of `labels`                                |
 | ranked     | query, document                          | float32 [n] relevance; `groups` says which query          |
 | taught     | text[, translation, translation_2]       | float32 or float16 [n, d]: a teacher's vectors, which all |
-|            |                                          | texts of a row are to have                                |
+|            |                                          | texts of a row should get                                 |
 | plain      | text[, translation]                      | None                                                      |
 
-The vectors of a teacher may lie in a file and be larger than the memory: a `np.memmap`, also a read-only one, is
-checked block by block and stays where it is, as do rows of it that follow one another. Any other choice of its rows is
-a copy in memory.
+The vectors of a teacher may be larger than the memory: a `np.memmap` is checked block by block and stays on the disk,
+as do consecutive rows of it. Any other selection of its rows is a copy in memory.
 """
 
 from __future__ import annotations
@@ -26,40 +23,49 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from munjang.data.building import Array, Wanted, build, records_of_dicts
-from munjang.data.cells import LabelMap
-from munjang.data.kinds import Kind, check_columns, check_kind
+from munjang.data.columns import Kind, check_columns, check_kind
 from munjang.data.normalise import same_key
-from munjang.data.reading import Reading
+from munjang.data.reading import Array, Reading, make_examples
+from munjang.data.rows import Source, open_rows, read_texts
 from munjang.errors import InputError
 
-_BLOCK = 1 << 22  # values looked at at a time
+if TYPE_CHECKING:
+    from munjang.data.labels import LabelMap
+
+_BLOCK = 1 << 22  # values checked at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """Rows of texts and what is known about them, in columns."""
+    """Rows of texts with their targets, in columns.
+
+    Example:
+        >>> import numpy as np
+        >>> pairs = Examples("sts", "scored", {"a": ["비가 온다"], "b": ["비 오는 날"]}, np.array([0.9]))
+        >>> pairs.row(0)["a"]
+        '비가 온다'
+    """
 
     name: str
     kind: Kind
     columns: dict[str, list[str]]
     targets: Array | None = None
     labels: tuple[str, ...] = ()  # label names by id (labelled, classified)
-    groups: Array | None = None  # ranked: int64 [n], ascending: which query the row belongs to
+    groups: Array | None = None  # ranked: int64 [n], ascending: the query of each row
     reading: Reading = field(default_factory=Reading)
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
         check_columns(self.kind, list(self.columns))
-        lengths = {role: len(texts) for role, texts in self.columns.items()}
+        columns = {role: self._checked_texts(role, texts) for role, texts in self.columns.items()}
+        lengths = {role: len(texts) for role, texts in columns.items()}
         if len(set(lengths.values())) != 1:
             raise InputError(f"{self._called}: columns must be of one length, got {lengths}")
-        for role, texts in self.columns.items():
-            _check_texts(texts, f"{self._called}, column {role}")
+        object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "targets", self._checked_targets())
         object.__setattr__(self, "labels", tuple(self.labels))
         object.__setattr__(self, "groups", self._checked_groups())
@@ -69,7 +75,7 @@ class Examples:
     @classmethod
     def from_dicts(
         cls,
-        rows: Iterable[Mapping[str, object]],
+        rows: Source,
         *,
         kind: Kind,
         columns: Mapping[str, str | int] | None = None,
@@ -79,10 +85,19 @@ class Examples:
         drop_outside: bool = False,
         name: str = "",
     ) -> Examples:
-        """From any iterable of dicts (a datasets.Dataset is one); see read_examples for the arguments."""
-        wanted = Wanted(kind, columns, label_map, score_range, any_labels, drop_outside)
-        built = build(records_of_dicts(rows, name), wanted)
-        return cls(name, kind, built.columns, built.targets, built.labels, built.groups, built.reading)
+        """Make examples of any iterable of dicts, a DataFrame, an Arrow table or a `datasets.Dataset`.
+
+        The arguments are those of `read_examples`.
+
+        Example:
+            >>> rows = [{"text": "좋다", "label": "긍정"}, {"text": "싫다", "label": "부정"}]
+            >>> Examples.from_dicts(rows, kind="classified").labels
+            ('긍정', '부정')
+        """
+        return make_examples(
+            open_rows(rows, name=name), kind=kind, columns=columns, label_map=label_map, score_range=score_range,
+            any_labels=any_labels, drop_outside=drop_outside, name=name,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -91,11 +106,11 @@ class Examples:
         return f"Examples({self.name!r}, {self.kind}, {len(self):,} rows of {', '.join(self.columns)})"
 
     def texts(self) -> Iterator[str]:
-        """Every text of every column."""
+        """Yield every text of every column."""
         return chain.from_iterable(self.columns.values())
 
     def row(self, i: int) -> dict[str, object]:
-        """One row for people: its texts, and its score, label or relevance."""
+        """Return one row to show: its texts, and its score, label name or relevance."""
         if not -len(self) <= i < len(self):
             raise InputError(f"{self._called}: row must be 0..{len(self) - 1}, got {i}")
         found: dict[str, object] = {role: texts[i] for role, texts in self.columns.items()}
@@ -109,7 +124,7 @@ class Examples:
         return found
 
     def take(self, rows: Array | Sequence[int], *, name: str | None = None) -> Examples:
-        """These rows, in this order; of ranked examples, the rows of one query must stay together."""
+        """Return these rows in this order; of ranked examples, the rows of one query must stay together."""
         places = _places(rows, len(self), self._called)
         return replace(
             self,
@@ -121,7 +136,7 @@ class Examples:
         )
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Examples, Examples]:
-        """(the rest, about `fraction` of the rows), at random, each in the old order; queries stay whole."""
+        """Return (the rest, about `fraction` of the rows), drawn at random, in the old order; queries stay whole."""
         units = np.arange(len(self)) if self.groups is None else np.unique(self.groups)
         size = round(len(units) * fraction) if 0 < fraction < 1 else 0
         if not 0 < size < len(units):
@@ -134,10 +149,10 @@ class Examples:
         return self.take(np.flatnonzero(~inside)), self.take(np.flatnonzero(inside))
 
     def without_duplicates(self) -> Examples:
-        """Every row once: the same texts (but for case, width and spaces) with the same target.
+        """Return every row once: the same texts (but for case, width and spaces) with the same target.
 
-        A mirrored row, (b, a), is the same where the kind has no direction: scores, and labels other than NLI's, and
-        plain pairs. The rows left out are counted in `reading`. The same texts with another target stay.
+        A mirrored row, (b, a), is a duplicate where the kind has no direction: scores, labels other than NLI's, and
+        pairs without negatives. Dropped rows are counted in `reading`. The same texts with a different target stay.
         """
         seen: set[object] = set()
         kept: list[int] = []
@@ -153,7 +168,7 @@ class Examples:
         return self.less(dropped, reason="the same row again")
 
     def less(self, rows: Array | Sequence[int], *, reason: str) -> Examples:
-        """All rows but these, which are counted in `reading` under the reason."""
+        """Return all rows but these, which are counted in `reading` under the reason."""
         kept = np.ones(len(self), dtype=np.bool_)
         kept[_places(rows, len(self), self._called)] = False
         taken = self.take(kept)
@@ -167,7 +182,7 @@ class Examples:
         return self.kind == "scored" or (self.kind == "pairs" and len(self.columns) == 2)
 
     def _target_keys(self) -> Iterable[object]:
-        """Something hashable for every target: never an array or a tensor, which compare by identity or not at all."""
+        """Return a hashable key for every target: arrays and tensors compare by identity or not at all."""
         if self.targets is None:
             return [None] * len(self)
         if self.targets.ndim == 1:
@@ -180,13 +195,18 @@ class Examples:
     def _called(self) -> str:
         return self.name or "examples"
 
+    def _checked_texts(self, role: str, texts: Any) -> list[str]:
+        if isinstance(texts, list) and set(map(type, texts)) <= {str}:
+            return texts  # not copied: sets share their texts
+        return read_texts(texts, name=f"{self._called}, column {role}")
+
     def _checked_targets(self) -> Array | None:
         if self.targets is None:
             if self.kind not in ("pairs", "plain"):
                 raise InputError(f"{self._called}: examples of kind {self.kind!r} need targets, got None")
             return None
         if self.kind == "plain":
-            raise InputError(f"{self._called}: of plain texts nothing is known, but targets were given")
+            raise InputError(f"{self._called}: plain texts have no targets, got some")
         targets = _as_array(self.targets)
         wanted: tuple[int, ...] = (len(self),)
         if self.kind == "pairs":
@@ -238,7 +258,7 @@ class Examples:
 
 
 def join(parts: Sequence[Examples], *, name: str) -> Examples:
-    """Several Examples of one kind, with the same columns and labels, as one."""
+    """Concatenate examples of one kind with the same columns and labels."""
     if not parts:
         raise InputError("join needs at least one Examples")
     first = parts[0]
@@ -276,22 +296,14 @@ def _joined_groups(parts: Sequence[Examples]) -> Array:
 
 
 def _as_array(values: Any) -> Array:
-    """numpy's view of lists, arrays and tensors, wherever they lie."""
+    """Lists, arrays and tensors of any device as an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     return np.asarray(values)
 
 
-def _check_texts(texts: Sequence[object], where: str) -> None:
-    if set(map(type, texts)) <= {str}:
-        return
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"{where}: expected texts, got {type(text).__name__} in row {place}")
-
-
 def blocks_of(values: Array) -> Iterator[Array]:
-    """An array in blocks of rows, so that one that lies in a file is never in memory as a whole."""
+    """Cut an array into blocks of rows, so that a memory-mapped one is never in memory as a whole."""
     rows = max(1, _BLOCK // max(1, int(np.prod(values.shape[1:]))))
     return (values[at : at + rows] for at in range(0, len(values), rows))
 
@@ -309,7 +321,7 @@ def _check_finite(targets: Array, called: str) -> None:
 
 
 def _taken(targets: Array, places: Array) -> Array:
-    """Some rows; those that follow one another are a view, which leaves them in the file where they lie in one."""
+    """Some rows; consecutive ones are a view, which leaves a memory map on the disk."""
     if len(places) and targets.ndim == 2 and (np.diff(places) == 1).all():
         return targets[int(places[0]) : int(places[-1]) + 1]
     return targets[places]
@@ -335,7 +347,7 @@ def _places(rows: Array | Sequence[int], count: int, called: str) -> Array:
 
 
 def _renumbered(groups: Array, called: str) -> Array:
-    """The groups in a new order, counted upward again."""
+    """The groups in a new order, numbered upward again."""
     if len(groups) == 0 or (np.diff(groups) >= 0).all():
         return groups
     runs = np.concatenate([[0], np.cumsum(np.diff(groups) != 0)])

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from munjang.demo import corpus
-from munjang.durable import disk_errors, sync_folder, user_cache
 from munjang.errors import InputError, MunjangError
-from munjang.inputs import Progress
+from munjang.files import disk_errors, sync_folder, user_cache
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder

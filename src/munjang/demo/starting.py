@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from munjang import bundled
 from munjang.demo import building, corpus
 from munjang.errors import DataError, InputError, MissingExtraError, ModelNotFoundError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
@@ -133,8 +133,9 @@ class _Own:
 
 def _files(options: DemoOptions) -> _Own | None:
     """The files that were given, read once: what is wrong with them shows before a model is loaded."""
-    from munjang.data import TextSource
     from munjang.data.documents import DocumentFiles, WholeFiles
+    from munjang.data.readers import RowFile
+    from munjang.data.rows import ReadOptions
     from munjang.index.documents import incoming
 
     if not options.docs:
@@ -144,8 +145,8 @@ def _files(options: DemoOptions) -> _Own | None:
     if missing is not None:
         raise InputError(f"there is no file or folder {missing}")
     whole = [path for path in paths if path.is_dir() or path.suffix.lower() in _WHOLE]
-    rows = [TextSource(path, column=options.column) for path in paths if path not in whole]
-    parts: list[DocumentFiles | WholeFiles] = [DocumentFiles(rows)] if rows else []
+    rows = [RowFile(path, ReadOptions()) for path in paths if path not in whole]
+    parts: list[DocumentFiles | WholeFiles] = [DocumentFiles(rows, column=options.column)] if rows else []
     parts += [WholeFiles(whole)] if whole else []
     surveys = [found for part in parts for found in part.survey()]
     for found in surveys:

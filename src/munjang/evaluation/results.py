@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError, InputError
 from munjang.evaluation.scores import Model, Scores
+from munjang.files import atomic_write, disk_errors
 
 _FORMAT = 1
 _NOT_DECIDING = ("reading", "progress")  # where the rows came from, and who hears how far it is
@@ -130,7 +130,7 @@ class Results:
         record = {"format": _FORMAT, "models": self._models, "left_out": self._left_out}
         text = json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False)
         with disk_errors(self._path, safe="the results before this one are whole"):
-            write_whole(self._path, (text + "\n").encode())
+            atomic_write(self._path, (text + "\n").encode())
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

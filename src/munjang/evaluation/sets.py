@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 def check(examples: Examples, *kinds: str, least: int = 1) -> None:
     """Only examples of these kinds, and enough of them."""
+    if not hasattr(examples, "kind"):
+        raise InputError(
+            f"expected Examples, got {type(examples).__name__}: make them with Examples.from_dicts(data, "
+            f"kind={kinds[0]!r})"
+        )
     if examples.kind not in kinds:
         raise InputError(f"{examples.name}: expected examples of kind {' or '.join(kinds)}, got {examples.kind}")
     if len(examples) < least:

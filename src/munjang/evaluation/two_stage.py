@@ -23,7 +23,7 @@ from munjang.evaluation.metrics.arrays import Array
 from munjang.evaluation.retrieval import RetrievalEvaluator
 from munjang.evaluation.scores import Model, Scores, bi_encoder
 from munjang.evaluation.sets import interval, joined
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.types import EncodeReport, Similarity
 from munjang.vectors import top_k
 

@@ -16,9 +16,6 @@ from munjang.nn.attention import relative_buckets
 from munjang.nn.config import EncoderConfig, LayerConfig
 from munjang.nn.encoder import Attention, Embeddings, Encoder, Layer, Mlp
 
-FAMILIES = (
-    "bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "mpnet", "modernbert",
-)  # fmt: skip
 _BATCH: tuple[str | int, ...] = ("batch", "length")
 
 

@@ -21,7 +21,8 @@ from munjang.errors import ModelError
 from munjang.exporting.options import Check, ExportDType
 from munjang.exporting.outputs import LOGITS, SENTENCE
 from munjang.nn.calibration import sigmoid, softmax
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.packing import Tokens
+from munjang.text.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, Any]
 

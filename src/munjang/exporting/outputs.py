@@ -1,6 +1,6 @@
 """What follows the body in an ONNX graph: pooling and heads of a bi-encoder, the classifier head of a cross-encoder.
 
-It follows `munjang.nn.pooling`, `heads` and `classifier`. Heads stay float32 in every precision, as they do there: they
+It follows `munjang.nn.pooling` and `heads`. Heads stay float32 in every precision, as they do there: they
 are small, and scores that differ in the third digit change an order.
 """
 
@@ -10,22 +10,17 @@ from torch import nn
 
 from munjang.checkpoint import CrossParts, ModelParts
 from munjang.errors import ModelError
-from munjang.exporting.body import FAMILIES, PaddedBatch, add_encoder
+from munjang.exporting.body import PaddedBatch, add_encoder
 from munjang.exporting.graph import LOWEST, Graph, Value
 from munjang.exporting.options import ExportDType
-from munjang.nn.classifier import ClassifierHead
 from munjang.nn.encoder import Encoder
-from munjang.nn.heads import Dense, Normalize, VectorNorm
-from munjang.types import PoolingMode
+from munjang.nn.families import FAMILIES
+from munjang.nn.heads import DENSE_ACTIVATIONS, ClassifierHead, Dense, Normalize, VectorNorm
+from munjang.nn.pooling import Average, Extreme, PoolingMode, Token, reduction_of
 
 TOKENS, SENTENCE, LOGITS = "token_embeddings", "sentence_embedding", "logits"
 # token_embeddings once more: optimum, and sentence-transformers with backend="onnx" over it, ask for it by this name.
 HIDDEN = "last_hidden_state"
-_WITH_SEGMENTS = ("bert", "electra", "albert")  # families whose tokenizers give token_type_ids
-_DENSE = {
-    "Tanh": "tanh", "Identity": "identity", "GELU": "gelu", "ReLU": "relu", "Sigmoid": "sigmoid", "SiLU": "silu",
-    "LeakyReLU": "leaky_relu",
-}  # fmt: skip
 _TINY = 1e-12  # below which torch's normalize divides by this
 
 
@@ -39,7 +34,7 @@ def bi_encoder_graph(parts: ModelParts, dtype: ExportDType) -> Graph:
         )
     graph = Graph(dtype)
     config = encoder.config
-    batch = PaddedBatch.declare(graph, segments=config.segments > 1 and config.family in _WITH_SEGMENTS)
+    batch = PaddedBatch.declare(graph, segments=config.segments > 1 and FAMILIES[config.family].token_types)
     hidden = add_encoder(batch, encoder)
     pooled = [_pool(batch, hidden, mode) for mode in parts.pooling.modes]
     x = pooled[0] if len(pooled) == 1 else graph.op("Concat", *pooled, axis=-1)
@@ -80,22 +75,31 @@ def _encoder_of(parts: ModelParts | CrossParts) -> Encoder:
 
 
 def _pool(batch: PaddedBatch, hidden: str, mode: PoolingMode) -> str:
-    """hidden [batch, length, width] -> [batch, width]."""
-    graph = batch.graph
-    if mode == "cls":
-        return _token(batch, hidden, graph.cast(batch.real, "int64"))  # the first of the largest: the first real token
-    if mode == "last":
-        return _token(batch, hidden, graph.op("CumSum", graph.cast(batch.real, "int64"), graph.whole(1)))
-    if mode == "max":
-        shown = graph.op("Where", _column(batch, batch.real), hidden, graph.real(LOWEST))
-        return graph.op("ReduceMax", shown, axes=[1], keepdims=0)
-    weights = graph.cast(batch.real, "float32")  # [batch, length]
-    if mode == "weighted_mean":
-        places = graph.op("Add", graph.cast(batch.places, "float32"), graph.real(1))
-        weights = graph.op("Mul", weights, places)
-    total = graph.op("ReduceSum", graph.op("Mul", hidden, _column(batch, weights)), graph.ints(1), keepdims=0)
-    count = graph.op("Max", graph.op("ReduceSum", weights, graph.ints(1), keepdims=1), graph.real(1))
-    return graph.op("Div", total, graph.op("Sqrt", count) if mode == "mean_sqrt_len" else count)
+    """hidden [batch, length, width] -> [batch, width], as `munjang.nn.pooling.pool`."""
+    graph, reduction = batch.graph, reduction_of(mode)
+    if isinstance(reduction, Token):
+        rising = graph.cast(batch.real, "int64")  # ArgMax takes the first maximum: the first real token
+        if reduction.which == "last":
+            rising = graph.op("CumSum", rising, graph.whole(1))
+        token = graph.op("ArgMax", rising, axis=1, keepdims=1)  # [batch, 1]
+        return graph.op("GatherND", hidden, token, batch_dims=1)
+    if isinstance(reduction, Extreme):
+        operator, excluded = {"max": ("ReduceMax", LOWEST), "min": ("ReduceMin", -LOWEST)}[reduction.which]
+        values = graph.op("Where", _column(batch, batch.real), hidden, graph.real(excluded))
+        return graph.op(operator, values, axes=[1], keepdims=0)
+    if isinstance(reduction, Average):
+        weights = graph.cast(batch.real, "float32")  # [batch, length]
+        if reduction.exponent:
+            numbers = graph.op("Add", graph.cast(batch.places, "float32"), graph.real(1))
+            if reduction.exponent != 1:
+                numbers = graph.op("Pow", numbers, graph.real(reduction.exponent))
+            weights = graph.op("Mul", weights, numbers)
+        total = graph.op("ReduceSum", graph.op("Mul", hidden, _column(batch, weights)), graph.ints(1), keepdims=0)
+        count = graph.op("Max", graph.op("ReduceSum", weights, graph.ints(1), keepdims=1), graph.real(1))
+        if reduction.power != 1:
+            count = graph.op("Pow", count, graph.real(reduction.power))
+        return graph.op("Div", total, count)
+    raise ModelError(f"pooling mode {mode!r} cannot be exported to ONNX: add it to munjang.exporting.outputs")
 
 
 def _column(batch: PaddedBatch, x: str) -> str:
@@ -103,19 +107,12 @@ def _column(batch: PaddedBatch, x: str) -> str:
     return batch.graph.op("Unsqueeze", x, batch.graph.ints(2))
 
 
-def _token(batch: PaddedBatch, hidden: str, rising: str) -> str:
-    """The hidden state where `rising` [batch, length] is largest for the first time."""
-    graph = batch.graph
-    place = graph.op("ArgMax", rising, axis=1, keepdims=1)  # [batch, 1]
-    return graph.op("GatherND", hidden, place, batch_dims=1)
-
-
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 
 def _head(graph: Graph, x: str, name: str, head: nn.Module) -> str:
     if isinstance(head, Dense):
-        return graph.activate(graph.layer(x, name, head.linear, exact=True), _DENSE[head.activation])
+        return graph.activate(graph.layer(x, name, head.linear, exact=True), DENSE_ACTIVATIONS[head.activation])
     if isinstance(head, VectorNorm):
         return graph.norm(x, name, head)
     if isinstance(head, Normalize):

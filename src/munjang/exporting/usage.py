@@ -58,7 +58,7 @@ def onnx_usage(folder: Path, inputs: tuple[str, ...], model: BiEncoder | CrossEn
     """Only `onnxruntime`, `tokenizers` and numpy: nothing here needs torch."""
     tokenizer = model.parts.tokenizer
     pad = tokenizer.backend.id_to_token(tokenizer.pad_id) or "[PAD]"
-    side = ', direction="left"' if tokenizer.keeps_end else ""
+    side = ', direction="left"' if tokenizer.keep_end else ""
     feed = "\n".join(f'    "{name}": np.array([row.{_FEED[name]} for row in rows], np.int64),' for name in inputs)
     if isinstance(model, CrossEncoder):
         texts = '[("비가 온다", "It is raining"), ("비가 온다", "빵을 굽는다")]'

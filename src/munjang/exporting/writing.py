@@ -17,7 +17,7 @@ from pathlib import Path
 
 from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint.files import read_object
-from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.swap import replace_model_folder
 from munjang.checkpoint.writing import write_json
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError
@@ -49,7 +49,7 @@ def export(
     exact = _exact(model)
     say = tell or (lambda line: None)
     done: list[Exported] = []
-    replace_folder(target, lambda aside: done.append(_fill(exact, aside, target, options, say)))
+    replace_model_folder(target, lambda aside: done.append(_fill(exact, aside, target, options, say)))
     return replace(done[0], folder=Path(folder))
 
 

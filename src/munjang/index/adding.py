@@ -26,7 +26,7 @@ from munjang.index.documents import Incoming, windows
 from munjang.index.schema import database_errors
 from munjang.index.state import last_number
 from munjang.index.store import commit, next_generation, remove_passages
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 
 @dataclass(frozen=True)

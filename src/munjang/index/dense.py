@@ -36,7 +36,7 @@ from munjang.index.dense_rows import FloatRows, merged
 from munjang.index.dense_search import Part, search_part
 from munjang.index.options import VectorKind
 from munjang.index.passages import Found, Passages
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.types import Similarity
 
 FILE = "dense.vectors"
@@ -251,7 +251,7 @@ class DenseIndex:
             todo = len(main.numbers)
         else:
             todo = len(tail.numbers)
-        with progress_teller(progress, todo) as tell:
+        with track(progress, todo) as tell:
             return dense_build.graphed(main, tail, tell)
 
     def _wants_graph(self, count: int) -> bool:

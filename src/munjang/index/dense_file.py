@@ -13,7 +13,6 @@ nearly all of them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import struct
@@ -25,7 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from munjang.durable import disk_errors, sync_folder, write_all
+from munjang.files import atomic_path, disk_errors, write_all
 
 MAGIC = b"MUNJDNS1"
 _LENGTHS = struct.Struct("<8sII")  # magic, bytes of the header, CRC of the header
@@ -59,21 +58,15 @@ def write(path: Path, facts: Header, arrays: Mapping[str, NDArray[Any]]) -> None
         for name, array in arrays.items()
     ]
     head = json.dumps({**facts, "arrays": listed}).encode()
-    aside = path.with_name(path.name + ".tmp")
-    with disk_errors(path, safe="the documents are safe; searches build what it would have held in memory"):
-        try:
-            with open(aside, "wb", buffering=0) as file:
-                write_all(file, _LENGTHS.pack(MAGIC, len(head), zlib.crc32(head)) + head)
-                for array in arrays.values():
-                    write_all(file, bytes(-file.tell() % _ALIGN))
-                    write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+    with (
+        disk_errors(path, safe="the documents are safe; searches build what it would have held in memory"),
+        atomic_path(path) as temporary,
+        open(temporary, "wb", buffering=0) as file,
+    ):
+        write_all(file, _LENGTHS.pack(MAGIC, len(head), zlib.crc32(head)) + head)
+        for array in arrays.values():
+            write_all(file, bytes(-file.tell() % _ALIGN))
+            write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def read_header(path: Path) -> Header:

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from munjang.durable import write_whole
 from munjang.errors import InputError, MissingExtraError, MunjangWarning
+from munjang.files import atomic_write
 from munjang.index.dense import DenseIndex, DenseState
 from munjang.index.gate import Gate
 from munjang.index.identity import Identity
@@ -171,7 +171,7 @@ class Derived:
         self._folder.mkdir(exist_ok=True)
         with self._store.reading() as state:
             reach = json.dumps([state.generation, state.last_number()])
-        write_whole(self._folder / _SAVED, reach.encode())
+        atomic_write(self._folder / _SAVED, reach.encode())
         # Refreshed first, and then once more in shared state: others may search while the files are written.
         with self.session(dense=True, keyword=False):
             pass

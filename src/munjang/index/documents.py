@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from munjang.data.documents import open_documents
 from munjang.errors import InputError
-from munjang.text.backend import LONE_SURROGATE, check_unicode
+from munjang.text.fast_words import LONE_SURROGATE, check_unicode
 
 WINDOW_DOCUMENTS = 2048
 WINDOW_CHARACTERS = 4_000_000
@@ -35,19 +36,14 @@ class Incoming:
     named: bool  # whether the id was given
 
 
-def windows(documents: Iterable[object], every: int | None = None) -> Iterator[list[Incoming]]:
+def windows(documents: object, every: int | None = None) -> Iterator[list[Incoming]]:
     """The documents in windows of at most so many texts and, unless a single text is longer, so many characters.
 
     every: a window also ends with each so-many-th document.
     """
-    if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
-        raise InputError(
-            "documents must be a list or another iterable of texts or of dicts with 'text', got "
-            f"{type(documents).__name__}; one document is [document]"
-        )
     window: list[Incoming] = []
     characters = 0
-    for position, given in enumerate(documents):
+    for position, given in enumerate(open_documents(documents)):
         document = incoming(given, position)
         if window and (len(window) >= WINDOW_DOCUMENTS or characters + len(document.text) > WINDOW_CHARACTERS):
             yield window

@@ -23,8 +23,8 @@ import numpy as np
 
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
-from munjang.durable import sync_folder
 from munjang.errors import DataError, InputError, ModelError
+from munjang.files import sync_folder
 from munjang.index import searching, transfer, verifying
 from munjang.index.adding import Adder, AddReport, Encode, Tools
 from munjang.index.codes import Codec
@@ -54,7 +54,7 @@ from munjang.index.schema import (
 from munjang.index.searching import Asked, Clock, Request, Vectors
 from munjang.index.state import metadata_of
 from munjang.index.store import Store, commit, next_generation, remove_passages
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 
 if TYPE_CHECKING:
     from munjang.index.remote.index import RemoteIndex
@@ -238,7 +238,7 @@ class Index:
             raise InputError(f"commit_every must be at least 1, got {commit_every!r}")
         total = len(documents) if isinstance(documents, Sized) else None
         tools = self._tools(encode)
-        with self._writing() as connection, progress_teller(progress, total) as done:
+        with self._writing() as connection, track(progress, total) as done:
             try:
                 report = Adder(connection, tools).run(documents, done, commit_every)
             finally:
@@ -457,7 +457,7 @@ class Index:
         identity.check(model, Path(source))
         index = cls.create(to, model, options=options or IndexOptions(**header["options"]))
         try:
-            with progress_teller(progress, header["documents"]) as done:
+            with track(progress, header["documents"]) as done:
                 index._fill(Path(source), done)
         except BaseException:
             index._undo()

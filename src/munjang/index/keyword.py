@@ -34,7 +34,7 @@ from munjang.index.keyword_files import FOLDER, FORMAT, Listed
 from munjang.index.keyword_segment import Mask, Segment, built, merged
 from munjang.index.keyword_state import KeywordState, Query
 from munjang.index.passages import Found, Passages
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.text.morphemes import Analyser, has_hangul
 
 _BLOCK = 1_000_000  # characters that are analysed and made a segment at a time
@@ -151,7 +151,7 @@ class KeywordIndex:
         if known is None:  # not made from this index
             segments, upto = [], 0
         fresh = len(living) - int(np.searchsorted(living, upto, side="right"))
-        with progress_teller(progress, fresh) as tell:
+        with track(progress, fresh) as tell:
             numbers: list[NDArray[np.int64]] = []
             texts: list[str] = []
             size = 0
@@ -171,7 +171,7 @@ class KeywordIndex:
         return state
 
     def _built(self, numbers: NDArray[np.int64], texts: list[str]) -> Segment:
-        if not self._analyser.morphemes and not self._warned and any(map(has_hangul, texts)):
+        if not self._analyser.uses_kiwi and not self._warned and any(map(has_hangul, texts)):
             self._warned = True
             warnings.warn(
                 "kiwipiepy is not installed, so Korean is searched by pairs of syllables, which finds less and more "

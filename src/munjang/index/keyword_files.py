@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, write_whole
+from munjang.files import atomic_write, disk_errors
 from munjang.index import dense_file
 from munjang.index.dense_file import Unusable
 from munjang.index.keyword_segment import Segment, from_arrays
@@ -83,7 +83,7 @@ def write_list(folder: Path, listed: Listed) -> None:
     body = json.dumps(asdict(listed)).encode()
     folder.mkdir(parents=True, exist_ok=True)
     with disk_errors(folder / _LIST, safe="the documents are safe; searches build what it would have held in memory"):
-        write_whole(folder / _LIST, b"%08x\n" % zlib.crc32(body) + body)
+        atomic_write(folder / _LIST, b"%08x\n" % zlib.crc32(body) + body)
     for path in folder.iterdir():
         is_ours = path.name.endswith((_SUFFIX, _SUFFIX + ".tmp"))
         if is_ours and path.name not in listed.files:

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from munjang.durable import OutputLock
 from munjang.errors import DataError, InputError
+from munjang.files import OutputLock
 from munjang.index.codes import Codec
 from munjang.index.schema import LOCK, connect, database_errors
 from munjang.index.state import Layout, State, read_layout

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from munjang.durable import disk_errors, sync_folder
 from munjang.errors import DataError, InputError
+from munjang.files import atomic_path, disk_errors
 from munjang.index.adding import write_passages
 from munjang.index.codes import Codec
 from munjang.index.documents import incoming
 from munjang.index.state import State, metadata_of
 from munjang.index.store import Store, commit, next_generation
-from munjang.inputs import Progress, progress_teller
-from munjang.vector_files.parquet import import_pyarrow
+from munjang.progress import Progress, track
+from munjang.vectors.files import import_pyarrow
 
 _KEY = b"munjang.index"
 _FORMAT = 1
@@ -66,21 +65,14 @@ def write(
         raise InputError(f"{path} is there already: choose another path, or overwrite=True")
     if not path.absolute().parent.is_dir():
         raise InputError(f"there is no folder {path.absolute().parent} to write {path.name} to")
-    aside = path.with_name(path.name + ".tmp")
-    try:
-        with disk_errors(path, safe="nothing was written"):
-            count = content.count
-            facts = {"format": _FORMAT, "documents": count, **header}
-            with progress_teller(progress, 2 * count) as done:
-                written = _write(arrow, aside, _schema(arrow, content.dimension, facts), content, done)
-                read = _digest(arrow, aside, done)
-            if written != read:
-                raise DataError(f"{path}: what was written does not read back as it was: is the disk sound?")
-            os.replace(aside, path)
-            sync_folder(path.absolute().parent)
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+    with disk_errors(path, safe="nothing was written"), atomic_path(path.absolute()) as temporary:
+        count = content.count
+        facts = {"format": _FORMAT, "documents": count, **header}
+        with track(progress, 2 * count) as done:
+            written = _write(arrow, temporary, _schema(arrow, content.dimension, facts), content, done)
+            read = _digest(arrow, temporary, done)
+        if written != read:
+            raise DataError(f"{path}: what was written does not read back as it was: is the disk sound?")
     return count
 
 
@@ -96,19 +88,19 @@ def _schema(arrow: Any, dimension: int, facts: Mapping[str, object]) -> Any:
 
 def _write(arrow: Any, path: Path, schema: Any, content: Content, done: Callable[[int], None]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "wb") as file:
-        with arrow.parquet.ParquetWriter(
+    with (
+        open(path, "wb") as file,
+        arrow.parquet.ParquetWriter(
             file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True
-        ) as writer:
-            for group in content.groups:
-                for row in group:
-                    absorb(digest, row)
-                columns = {name: [row[name] for row in group] for name in _NAMES[:-1]}
-                columns["vectors"] = [row["vectors"].tolist() for row in group]
-                writer.write_table(arrow.table(columns, schema=schema))
-                done(len(group))
-        file.flush()
-        os.fsync(file.fileno())
+        ) as writer,
+    ):
+        for group in content.groups:
+            for row in group:
+                absorb(digest, row)
+            columns = {name: [row[name] for row in group] for name in _NAMES[:-1]}
+            columns["vectors"] = [row["vectors"].tolist() for row in group]
+            writer.write_table(arrow.table(columns, schema=schema))
+            done(len(group))
     return digest.hexdigest()
 
 

@@ -18,7 +18,7 @@ from munjang.index.derived import Derived, Session
 from munjang.index.keyword import KeywordIndex
 from munjang.index.state import Numbers, State
 from munjang.index.store import Store
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.types import Similarity
 from munjang.vectors import similarity as similarity_of
 
@@ -70,7 +70,7 @@ def verify(
             _check_database(state, found)
             if not found.problems:
                 found.documents, found.passages = state.count(), len(state.numbers())
-                with progress_teller(progress, found.passages + found.documents) as done:
+                with track(progress, found.passages + found.documents) as done:
                     _check_documents(state, found, done)
                     _check_vectors(state, codec, found, done)
         if not found.problems and found.passages:

@@ -1,1 +1,1 @@
-"""The packed transformer: token ids in one flat run, hidden states out, nothing padded."""
+"""The packed transformer: encoder, attention, pooling, heads and the model families it runs."""

@@ -1,14 +1,16 @@
-"""The other bodies a bi-encoder can stand on, behind the packed encoder's interface: `body(batch) -> [total, hidden]`.
+"""`Body`, the interface of what computes token vectors (`body(batch) -> [total, hidden]`), and those that wrap others.
 
-- `StaticEmbedding`: averaged word vectors (GloVe, fastText, model2vec), the baseline that raw BERT must beat;
-- `TransformersBody`: any other Hugging Face encoder, through `transformers` (extra `hf`), padded as it wants.
+- `StaticEmbedding`: word vectors (GloVe, fastText, model2vec), to be averaged;
+- `TransformersBody`: any other Hugging Face encoder, through `transformers` (extra `hf`), padded batch by batch.
+
+The packed encoder is in `encoder.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,24 +21,9 @@ from munjang.errors import MissingExtraError, ModelError
 from munjang.nn.config import EncoderConfig
 from munjang.nn.packed import Packed, to_packed
 
+_UNLIMITED = 1 << 30  # positions
 
-class Body(Protocol):
-    """What pooling needs of a body."""
-
-    config: EncoderConfig
-
-    @property
-    def hidden(self) -> int: ...
-
-    @property
-    def max_positions(self) -> int: ...
-
-    def __call__(self, batch: Packed) -> Tensor: ...
-
-
-_ENDLESS = 1 << 30
-
-# Encoder-decoder families, by what sentence-transformers takes token vectors from: the encoder alone, or the decoder.
+# Encoder-decoder families by the part whose token vectors sentence-transformers uses: the encoder, or the decoder.
 _ENCODERS = {
     "t5": "T5EncoderModel",
     "mt5": "MT5EncoderModel",
@@ -44,14 +31,32 @@ _ENCODERS = {
     "longt5": "LongT5EncoderModel",
 }
 _DECODERS = ("bart", "led", "mbart", "plbart")
-# What transformers raises for configs that make no sense, in building a model and in running it.
+# What transformers raises for inconsistent configs, when it builds a model and when it runs it.
 _LIBRARY_ERRORS = (
     OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError,
     NameError,
 )  # fmt: skip
 
 
+class Body(nn.Module):
+    """A module that turns a packed batch into token vectors [total, hidden]."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def hidden(self) -> int:
+        return self.config.hidden
+
+    @property
+    def max_positions(self) -> int:
+        """Maximum tokens of a sequence, special tokens included."""
+        return self.config.max_positions
+
+
 def _bare_config(family: str, vocab_size: int, hidden: int, max_positions: int, segments: int = 0) -> EncoderConfig:
+    """The config of a body without layers of ours."""
     return EncoderConfig(
         family=family,
         vocab_size=vocab_size,
@@ -65,21 +70,12 @@ def _bare_config(family: str, vocab_size: int, hidden: int, max_positions: int, 
     )
 
 
-class StaticEmbedding(nn.Module):
-    """A table of word vectors and nothing else."""
+class StaticEmbedding(Body):
+    """A table of word vectors."""
 
     def __init__(self, vocab_size: int, hidden: int) -> None:
-        super().__init__()
-        self.config = _bare_config("static", vocab_size, hidden, _ENDLESS)
+        super().__init__(_bare_config("static", vocab_size, hidden, _UNLIMITED))
         self.embedding = nn.Embedding(vocab_size, hidden)
-
-    @property
-    def hidden(self) -> int:
-        return self.config.hidden
-
-    @property
-    def max_positions(self) -> int:
-        return self.config.max_positions
 
     def forward(self, batch: Packed) -> Tensor:
         vectors: Tensor = self.embedding(batch.ids)
@@ -87,7 +83,7 @@ class StaticEmbedding(nn.Module):
 
 
 def _strict_error() -> type[Exception]:
-    """What transformers 5 raises for a config with a value of a wrong type; older releases have no such error."""
+    """What transformers 5 raises for a config value of a wrong type; older releases have no such error."""
     import huggingface_hub.errors
 
     error: type[Exception] = getattr(huggingface_hub.errors, "StrictDataclassError", ValueError)
@@ -95,7 +91,7 @@ def _strict_error() -> type[Exception]:
 
 
 def _check_family(folder: Path, config: Any) -> None:
-    """Raise `ModelError` for kinds of models whose vectors would not be those of sentence-transformers."""
+    """Raise `ModelError` for models whose vectors would differ from those of sentence-transformers."""
     kind = config.model_type
     reason = None
     if getattr(config, "is_encoder_decoder", False) and kind not in (*_ENCODERS, *_DECODERS):
@@ -111,27 +107,37 @@ def _check_family(folder: Path, config: Any) -> None:
         raise ModelError(f"{folder} holds a {kind!r} model, which is not supported: {reason}")
 
 
-class TransformersBody(nn.Module):
-    """A Hugging Face encoder that the packed encoder does not know, padded batch by batch."""
+class TransformersBody(Body):
+    """A Hugging Face encoder of a family that the packed encoder does not run."""
 
     def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.pads = True  # False: texts of one length at a time, for models that padding would change
         config = model.config
-        self._pad_id = int(getattr(config, "pad_token_id", None) or 0)
         limit = int(getattr(config, "max_position_embeddings", None) or 0)
-        self.config = _bare_config(
-            str(config.model_type),
-            int(config.vocab_size),
-            int(config.hidden_size),
-            limit if limit > 0 else _ENDLESS,  # XLNet says -1 for no limit
-            int(getattr(config, "type_vocab_size", 0) or 0),
+        super().__init__(
+            _bare_config(
+                str(config.model_type),
+                int(config.vocab_size),
+                int(config.hidden_size),
+                limit if limit > 0 else _UNLIMITED,  # XLNet writes -1 for no limit
+                int(getattr(config, "type_vocab_size", 0) or 0),
+            )
         )
+        self.model = model
+        self.pads = True  # False: texts of one length at a time, because padding changes the vectors
+        self._pad_id = int(getattr(config, "pad_token_id", None) or 0)
 
     @classmethod
     def load(cls, folder: Path) -> TransformersBody:
-        """Read config and safetensors with `transformers`; never remote code."""
+        """Read config.json and safetensors with `transformers`, never remote code.
+
+        Args:
+            folder: A folder with config.json and weights.
+
+        Raises:
+            MissingExtraError: transformers is not installed.
+            ModelError: transformers cannot load the model or run it, a weight is missing, or its vectors would differ
+                from those of sentence-transformers.
+        """
         try:
             import transformers
         except ImportError as error:
@@ -146,16 +152,16 @@ class TransformersBody(nn.Module):
             )
         except (*_LIBRARY_ERRORS, _strict_error()) as error:
             raise ModelError(f"transformers cannot load the model in {folder}: {error}") from error
-        # What vectors do not come from may be missing; anything else would be random numbers, silently.
+        # Only the unused pooler may be missing: transformers fills other gaps with random numbers, silently.
         missing = [key for key in info["missing_keys"] if not key.startswith("pooler.")]
         if missing:
             raise ModelError(f"{folder} lacks {len(missing)} weights, the first of them {sorted(missing)[0]!r}")
         body = cls(model.eval())
-        body._try_out(folder)
+        body._probe(folder)
         return body
 
-    def _try_out(self, folder: Path) -> None:
-        """Find out whether padding changes the vectors; raise `ModelError` unless every token gets one."""
+    def _probe(self, folder: Path) -> None:
+        """Set `pads` by a trial run; raise `ModelError` unless every token gets a vector."""
         device = next(self.model.parameters()).device
         token = 3 if self._pad_id != 3 else 2
         both, alone = (to_packed(np.full(sum(n), token), np.array(n), device) for n in ((3, 9), (3,)))
@@ -173,14 +179,6 @@ class TransformersBody(nn.Module):
                 f"finite values for each token, but the result for 12 tokens has shape {list(padded.shape)}"
             )
         self.pads = torch.allclose(padded[:3], single, rtol=1e-3, atol=1e-3 * float(single.abs().max()))
-
-    @property
-    def hidden(self) -> int:
-        return self.config.hidden
-
-    @property
-    def max_positions(self) -> int:
-        return self.config.max_positions
 
     def forward(self, batch: Packed) -> Tensor:
         sizes = batch.lengths.tolist()

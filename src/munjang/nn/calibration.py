@@ -1,7 +1,7 @@
-"""Calibration of one score per pair: Platt scaling, and how well scores agree with what happens.
+"""Calibration of scores: sigmoid and softmax, Platt scaling, log loss and expected calibration error, in numpy.
 
-Pure functions of numpy arrays: logits [n] and labels 0/1 [n]. A scale and a shift are found so that sigmoid(scale *
-logit + shift) is a probability; both can be folded into the last linear layer, so nothing new has to be saved.
+Platt scaling finds a scale and a shift so that sigmoid(scale * logit + shift) is a probability. Both can be folded into
+the last linear layer of a model, so nothing new is saved.
 """
 
 from __future__ import annotations
@@ -22,23 +22,30 @@ def sigmoid(x: Array) -> Array:
 
 
 def softmax(x: Array) -> Array:
-    """Rows of probabilities [n, k]."""
-    powers = np.exp(x - x.max(axis=1, keepdims=True)) if len(x) else x
-    return powers / powers.sum(axis=1, keepdims=True) if len(x) else x
+    """Probabilities of each row, [n, k] -> [n, k], without overflow."""
+    if not len(x):
+        return x
+    powers: Array = np.exp(x - x.max(axis=1, keepdims=True))
+    total: Array = powers.sum(axis=1, keepdims=True)
+    return powers / total
 
 
 def fit_platt(logits: Array, labels: Array) -> tuple[float, float]:
-    """Scale and shift of Platt (1999), by Newton steps with halving (Lin, Lin and Weng 2007).
+    """Scale and shift of Platt (1999), by Newton steps with backtracking (Lin, Lin and Weng 2007).
 
-    The targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2), not 1 and 0: data that are perfectly apart would otherwise
-    drive the scale to infinity.
+    The targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2), not 1 and 0: separable data would otherwise drive the scale to
+    infinity.
+
+    Args:
+        logits: [n].
+        labels: 0 or 1, [n].
     """
     x = np.asarray(logits, np.float64)
     positive = np.asarray(labels) > 0.5
     high = (positive.sum() + 1) / (positive.sum() + 2)
     low = 1 / ((~positive).sum() + 2)
     targets = np.where(positive, high, low)
-    # In units of the data the two directions are equally long, and Newton is not led astray by large logits.
+    # Standardized logits keep the curvature well conditioned, also where logits are large.
     centre, spread = float(x.mean()), float(x.std()) or 1.0
     design = np.stack([(x - centre) / spread, np.ones_like(x)], axis=1)
     weights = np.array([0.0, np.log((positive.sum() + 1) / ((~positive).sum() + 1))])
@@ -76,8 +83,8 @@ def log_loss(logits: Array, labels: Array) -> float:
 
 
 def expected_calibration_error(probabilities: Array, labels: Array, *, bins: int = _BINS) -> float:
-    """How far probabilities are from frequencies, in bins of equal width, weighted by how many fall into each."""
+    """|mean probability - share of ones| in bins of equal width, weighted by the size of the bins."""
     p, y = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
-    place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    gaps = np.bincount(place, weights=p - y, minlength=bins)
+    bin_of = np.minimum((p * bins).astype(np.int64), bins - 1)
+    gaps = np.bincount(bin_of, weights=p - y, minlength=bins)
     return float(np.abs(gaps).sum() / max(1, len(p)))

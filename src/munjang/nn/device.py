@@ -1,4 +1,4 @@
-"""Where and in which precision to compute, and with how many threads; and why, in words, for `munjang info`."""
+"""Device, precision and CPU cores: what is chosen by default, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 
 
 def choose_device(name: str | torch.device | None) -> torch.device:
-    """The named device, checked; without a name the GPU where there is one."""
+    """Return the named device, or the default: CUDA, then MPS, then the CPU.
+
+    Raises:
+        InputError: The name is not one of a device, or this machine has no such device.
+    """
     if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda", _own_gpu())
@@ -30,22 +34,26 @@ def choose_device(name: str | torch.device | None) -> torch.device:
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
-            raise InputError(f"device {name!r} was asked for, but torch sees {count} CUDA devices here")
+            raise InputError(f"device {name!r} is not available: torch sees {count} CUDA devices on this machine")
         device = torch.device("cuda", _own_gpu() if device.index is None else device.index)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise InputError(f"device {name!r} was asked for, but torch has no MPS device here")
+        raise InputError(f"device {name!r} is not available: torch sees no MPS device on this machine")
     return device
 
 
 def _own_gpu() -> int:
-    """Of several processes of a run each has its own GPU, as torchrun and accelerate number them; else the current."""
+    """The GPU of this process: by LOCAL_RANK under torchrun and accelerate, otherwise the current one."""
     rank = int(os.environ.get("LOCAL_RANK", "0"))
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    return rank if several and rank < torch.cuda.device_count() else torch.cuda.current_device()
+    distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return rank if distributed and rank < torch.cuda.device_count() else torch.cuda.current_device()
 
 
 def choose_dtype(name: DTypeName | torch.dtype, device: torch.device) -> torch.dtype:
-    """float16 on CUDA, bfloat16 on CPUs that compute with it, float32 elsewhere; a given name is obeyed."""
+    """Return the named precision; 'auto' is float16 on CUDA, bfloat16 on CPUs that support it, float32 elsewhere.
+
+    Raises:
+        InputError: The name is unknown, or it is float16 on a CPU.
+    """
     if isinstance(name, torch.dtype):
         name = str(name).removeprefix("torch.")  # type: ignore[assignment]
     if name == "auto":
@@ -61,7 +69,7 @@ def choose_dtype(name: DTypeName | torch.dtype, device: torch.device) -> torch.d
 
 @functools.cache
 def cpu_has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 natively (AVX512-BF16 or AMX); emulated it would be slower than float32."""
+    """Whether this CPU multiplies bfloat16 natively (AVX512-BF16 or AMX); emulated, it is slower than float32."""
     check = getattr(torch.cpu, "_is_avx512_bf16_supported", None) or getattr(
         torch.cpu, "is_avx512_bf16_supported", None
     )
@@ -71,7 +79,7 @@ def cpu_has_bfloat16() -> bool:
 
 @functools.cache
 def cpu_cores() -> int:
-    """Cores this process may really use: its affinity, and the container's quota (cgroup v2 or v1)."""
+    """Cores that this process may use: its affinity, and the container's quota (cgroup v2 or v1)."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS or Windows
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = _cgroup_quota()
@@ -93,13 +101,18 @@ def _cgroup_quota() -> float | None:
 
 
 def explain(device: torch.device, dtype: torch.dtype, asked: str) -> str:
-    """Why this device and this precision, in words."""
+    """Why this device and this precision are used, for `munjang info`."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{cpu_cores()} cores"
     if asked != "auto":
-        return f"{device} ({name}); {asked} was asked for"
-    reason = {
-        torch.float16: "CUDA computes fastest in it",
-        torch.bfloat16: "this CPU multiplies bfloat16 natively",
-        torch.float32: "this CPU does not multiply bfloat16 natively",
-    }[dtype]
+        return f"{device} ({name}); {asked} as requested"
+    if dtype == torch.float16:
+        reason = "CUDA is fastest with it"
+    elif dtype == torch.bfloat16:
+        reason = "this CPU multiplies bfloat16 natively"
+    elif device.type == "cuda":
+        reason = "float16 cannot represent the model's weights"
+    elif device.type == "mps":
+        reason = "it is the default on MPS"
+    else:
+        reason = "this CPU does not multiply bfloat16 natively"
     return f"{device} ({name}); {str(dtype).removeprefix('torch.')} because {reason}"

@@ -1,47 +1,38 @@
-"""The packed encoder: one flat run of tokens in, one hidden state per token out, nothing padded anywhere.
+"""The packed encoder: a flat run of tokens in, one hidden state per token out, no padding.
 
-Linear layers, LayerNorm and GELU work on `[total, width]`, real tokens only; attention keeps sequences apart
-(`attention.attend`). Queries, keys and values come from one matrix. The same module trains and infers: with gradients
-switched off on CUDA it takes the fused kernels, otherwise plain torch operations.
+Linear layers, LayerNorm and GELU work on `[total, width]`; attention separates the sequences. One matrix computes
+queries, keys and values. The same module trains and infers: on CUDA without gradients it uses the fused kernels,
+otherwise torch operations. The names of its weights are those of training checkpoints.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from munjang.nn import kernels
 from munjang.nn.attention import AttentionPlan, attend, relative_buckets, rotate
-from munjang.nn.config import Activation, EncoderConfig, LayerConfig
+from munjang.nn.bodies import Body
+from munjang.nn.config import ACTIVATION_FUNCTIONS, Activation, EncoderConfig, LayerConfig
 from munjang.nn.packed import Packed
 
 
-def _fused(x: Tensor) -> bool:
-    return x.is_cuda and not torch.is_grad_enabled() and kernels.available()
-
-
 def activate(x: Tensor, name: Activation) -> Tensor:
-    """The activation by name; x is the fresh output of a linear layer."""
-    if name == "gelu":
-        # Without gradients nobody else holds x: one buffer less.
-        return functional.gelu(x) if torch.is_grad_enabled() else torch.ops.aten.gelu_(x)
-    if name == "gelu_tanh":
-        return functional.gelu(x, approximate="tanh")
-    if name == "relu":
-        return functional.relu(x)
-    return functional.silu(x)
+    """Apply an activation to the output of a linear layer, which it may overwrite."""
+    if name == "gelu" and not torch.is_grad_enabled():
+        in_place: Tensor = torch.ops.aten.gelu_(x)  # saves a buffer
+        return in_place
+    return ACTIVATION_FUNCTIONS[name](x)
 
 
 class Norm(nn.LayerNorm):
-    """LayerNorm of `x`, or of `x + residual`, in one pass."""
+    """LayerNorm of `x`, or of `x + residual` in one pass; in the second case it may overwrite x."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        if _fused(x):
+        if kernels.usable(x):
             return kernels.add_norm(x if residual is not None else x.clone(), residual, self)
         if residual is None:
             return super().forward(x)
-        # Without gradients nobody else holds x, the fresh output of a linear layer.
         return super().forward(x + residual if torch.is_grad_enabled() else x.add_(residual))
 
 
@@ -61,19 +52,13 @@ class Embeddings(nn.Module):
 
     def forward(self, batch: Packed) -> Tensor:  # [total, hidden]
         x: Tensor
-        if _fused(self.word.weight):
-            x = kernels.embed_norm(
-                batch.ids,
-                batch.positions,
-                batch.segments,
-                (
-                    self.word.weight,
-                    None if self.position is None else self.position.weight,
-                    None if self.segment is None else self.segment.weight,
-                ),
-                self.norm,
-                self.position_offset,
+        if kernels.usable(self.word.weight):
+            tables = (
+                self.word.weight,
+                None if self.position is None else self.position.weight,
+                None if self.segment is None else self.segment.weight,
             )
+            x = kernels.embed_norm(batch.ids, batch.positions, batch.segments, tables, self.norm, self.position_offset)
         else:
             x = self.word(batch.ids)
             if self.position is not None:
@@ -88,7 +73,7 @@ class Embeddings(nn.Module):
 
 
 class Attention(nn.Module):
-    """Queries, keys and values from one matrix; heads; output projection."""
+    """Multi-head attention with one matrix for queries, keys and values."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -105,7 +90,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Up, activation (or gated activation), down."""
+    """Feed-forward layer: up, activation (gated in GeGLU), down."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -126,13 +111,13 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and MLP with their residuals; norms after (BERT) or before (ModernBERT)."""
+    """Attention and MLP with residuals; LayerNorm after them (BERT) or before them (ModernBERT)."""
 
     def __init__(self, config: EncoderConfig, *, first: bool) -> None:
         super().__init__()
         self.pre_norm = config.pre_norm
         self.attention = Attention(config)
-        # ModernBERT's first layer takes the embeddings as they are: they come normalised.
+        # The first layer of ModernBERT has no norm: the embeddings are normalized.
         self.attention_norm = (
             None if config.pre_norm and first else Norm(config.hidden, config.norm_eps, bias=config.norm_bias)
         )
@@ -142,8 +127,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, plan: AttentionPlan, step: LayerConfig) -> Tensor:
         if self.pre_norm:
-            before = x if self.attention_norm is None else self.attention_norm(x)
-            x = x + self.dropout(self.attention(before, plan, step))
+            normed = x if self.attention_norm is None else self.attention_norm(x)
+            x = x + self.dropout(self.attention(normed, plan, step))
             x = x + self.dropout(self.mlp(self.mlp_norm(x)))
         else:
             assert self.attention_norm is not None
@@ -152,28 +137,19 @@ class Layer(nn.Module):
         return x
 
 
-class Encoder(nn.Module):
-    """A whole BERT-like body over packed batches: `encoder(batch)` is `[total, hidden]`."""
+class Encoder(Body):
+    """A BERT-like transformer over packed batches: `encoder(batch)` is `[total, hidden]`."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.attention_dropout = config.attention_dropout  # in training; a run may set its own
+        super().__init__(config)
+        self.attention_dropout = config.attention_dropout  # in training; a run may override it
         self.embeddings = Embeddings(config)
         self.relative_bias = nn.Embedding(config.relative_buckets, config.heads) if config.relative_buckets else None
         self.layers = nn.ModuleList(Layer(config, first=i == 0) for i in range(config.stored_layers))
         self.final_norm = Norm(config.hidden, config.norm_eps, bias=config.norm_bias) if config.pre_norm else None
 
-    @property
-    def hidden(self) -> int:
-        return self.config.hidden
-
-    @property
-    def max_positions(self) -> int:
-        return self.config.max_positions
-
     def initialise(self, generator: torch.Generator | None = None) -> None:
-        """Random weights as BERT starts with: normal matrices, zero biases, norms of one."""
+        """Initialize at random as BERT does: normal matrices, zero biases, norms of one."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=self.config.initializer_range, generator=generator)
@@ -192,7 +168,7 @@ class Encoder(nn.Module):
         return x
 
     def _bias_table(self, batch: Packed) -> Tensor | None:
-        """MPNet's bias at every distance that occurs: [heads, 2 * longest - 1]."""
+        """MPNet's bias at every distance in the batch: [heads, 2 * longest - 1]."""
         if self.relative_bias is None:
             return None
         reach = batch.longest - 1

@@ -1,12 +1,12 @@
-"""Triton kernels for inference on CUDA: what the packed encoder does between its matrix products, one pass each.
+"""Fused Triton kernels for inference on CUDA: what the packed encoder does between its matrix products.
 
-- `packed_attention`: attention over sequences that lie end to end, with relative bias and windows;
+- `packed_attention`: attention over packed sequences, with relative bias and windows;
 - `embed_norm`: the sum of the embedding tables and their LayerNorm;
 - `add_norm`: residual + LayerNorm;
 - `mean_pool`: the mean over each sequence's tokens.
 
-All accumulate in float32. Triton comes with CUDA builds of torch; where it is missing, `available()` is False and the
-encoder uses plain torch operations to the same numbers. There is no backward pass here: training uses torch.
+All accumulate in float32. Triton comes with CUDA builds of torch; without it the encoder uses torch operations, with
+the same results. The kernels have no backward pass: training uses torch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ from torch import Tensor
 
 @functools.cache
 def available() -> bool:
-    """Whether Triton can be used here."""
+    """Whether this machine has CUDA and Triton."""
     return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
+
+
+def usable(x: Tensor) -> bool:
+    """Whether the kernels apply to `x`: on CUDA, without gradients."""
+    return x.is_cuda and not torch.is_grad_enabled() and available()
 
 
 @functools.cache
@@ -78,7 +83,7 @@ def embed_norm(
     position_offset: int,
 ) -> Tensor:
     """LayerNorm(word[ids] + position[positions + offset] + segment[segments]) -> [total, width]."""
-    words, places, kinds = tables
+    words, position_table, segment_table = tables
     width = words.shape[1]
     out = torch.empty(ids.shape[0], width, dtype=words.dtype, device=words.device)
     if ids.shape[0]:
@@ -87,8 +92,8 @@ def embed_norm(
             positions,
             ids if segments is None else segments,
             words,
-            words if places is None else places,
-            words if kinds is None else kinds,
+            words if position_table is None else position_table,
+            words if segment_table is None else segment_table,
             norm.weight,
             norm.weight if norm.bias is None else norm.bias,
             out,
@@ -96,9 +101,9 @@ def embed_norm(
             width,
             norm.eps,
             BLOCK=_power_of_two(width),
-            PLACES=places is not None,
-            KINDS=kinds is not None,
-            SEGMENTS=segments is not None,
+            POSITIONS=position_table is not None,
+            SEGMENTS=segment_table is not None,
+            SEGMENT_IDS=segments is not None,
             BIAS=norm.bias is not None,
             num_warps=_warps(width),
         )
@@ -106,7 +111,7 @@ def embed_norm(
 
 
 def add_norm(x: Tensor, residual: Tensor | None, norm: torch.nn.LayerNorm) -> Tensor:
-    """LayerNorm(x + residual), written over x."""
+    """LayerNorm(x + residual), in place of x."""
     rows, width = x.shape
     x = x.contiguous()
     if rows:
@@ -126,7 +131,7 @@ def add_norm(x: Tensor, residual: Tensor | None, norm: torch.nn.LayerNorm) -> Te
 
 
 def mean_pool(hidden: Tensor, offsets: Tensor, skip: int, power: float) -> Tensor:
-    """Sum of each sequence's token vectors after the first `skip`, over count**power; float32 [n, width]."""
+    """Sum of the vectors of each sequence after the first `skip`, divided by count**power; float32 [n, width]."""
     count, width = offsets.shape[0] - 1, hidden.shape[1]
     out = torch.empty(count, width, dtype=torch.float32, device=hidden.device)
     if count:

@@ -1,8 +1,7 @@
-"""`Packed`: a batch as the encoder sees it, one flat run of tokens plus where each sequence begins.
+"""`Packed`: a batch of sequences as one flat run of tokens, without padding.
 
-Enters: token ids and lengths from `munjang.text.batches`, as numpy. Leaves: tensors on the device, checked against the
-model's tables *before* the device sees them: an id, a position or a segment out of range is a readable error here and
-an opaque CUBLAS failure there.
+Token ids are checked against the model's tables on the host: an id, a position or a segment out of range is a readable
+error here, and an opaque CUBLAS failure on the device.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Group(NamedTuple):
-    """A run of neighbouring sequences of one length: on the CPU they go through attention together, unpadded."""
+    """Neighbouring sequences of equal length; attention on the CPU takes them together."""
 
     start: int  # first token
     sequences: int
@@ -35,7 +34,7 @@ class Packed:
     ids: Tensor  # int32 [total]
     positions: Tensor  # int32 [total], 0 at every sequence's first token
     lengths: Tensor  # int32 [n]
-    offsets: Tensor  # int32 [n + 1], where each sequence begins, and the total
+    offsets: Tensor  # int32 [n + 1], first token of each sequence, and the total
     longest: int
     groups: tuple[Group, ...]
     segments: Tensor | None = None  # int32 [total]; None means all zero
@@ -51,7 +50,11 @@ class Packed:
 
 
 def check_ids(ids: Array, lengths: Array, config: EncoderConfig, segments: Array | None = None) -> None:
-    """Raise `InputError` where an id, a length or a segment does not fit the model's tables."""
+    """Check a batch against the model's tables.
+
+    Raises:
+        InputError: An id, a length or a segment is out of range.
+    """
     if len(ids) == 0:
         return
     low, high = int(ids.min()), int(ids.max())
@@ -83,9 +86,15 @@ def to_packed(
     prompt_tokens: int = 0,
     padding: int = 0,
 ) -> Packed:
-    """Put a checked batch on the device: one copy, from pinned memory where that is CUDA.
+    """Copy a checked batch to the device, in one transfer, from pinned memory if the device is a GPU.
 
-    padding: append this many sequences of one token, which the caller drops from the result (`padding_of`).
+    Args:
+        ids: int32 [total], the tokens of all sequences.
+        lengths: int32 [n].
+        device: Where to.
+        segments: int32 [total], or None if all are zero.
+        prompt_tokens: Leading tokens of each sequence that pooling leaves out.
+        padding: Append this many sequences of one token, which the caller drops from the result (`padding_of`).
     """
     if padding:
         ids = np.pad(ids, (0, padding))
@@ -95,36 +104,35 @@ def to_packed(
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     positions = np.arange(total, dtype=np.int32) - np.repeat(offsets[:-1], lengths)
-    parts = [ids, positions, lengths, offsets] + ([] if segments is None else [segments])
-    flat = torch.from_numpy(np.concatenate([part.astype(np.int32, copy=False) for part in parts]))
+    arrays = [ids, positions, lengths, offsets] + ([] if segments is None else [segments])
+    flat = torch.from_numpy(np.concatenate([array.astype(np.int32, copy=False) for array in arrays]))
     if device.type == "cuda":
         flat = flat.pin_memory()
-    flat = flat.to(device, non_blocking=True)
-    pieces = flat.split([len(part) for part in parts])
+    tensors = flat.to(device, non_blocking=True).split([len(array) for array in arrays])
     return Packed(
-        ids=pieces[0],
-        positions=pieces[1],
-        lengths=pieces[2],
-        offsets=pieces[3],
+        ids=tensors[0],
+        positions=tensors[1],
+        lengths=tensors[2],
+        offsets=tensors[3],
         longest=int(lengths.max()) if count else 0,
         groups=_groups(lengths),
-        segments=None if segments is None else pieces[4],
+        segments=None if segments is None else tensors[4],
         prompt_tokens=prompt_tokens,
     )
 
 
 def padding_of(total: int) -> int:
-    """Tokens that round a batch up to one of a few sizes: multiples of 8, from 128 tokens on 16 sizes per octave.
+    """Tokens to add so that batches have few sizes: multiples of 8, from 128 tokens on 16 sizes per octave.
 
-    oneDNN compiles and caches a primitive for every shape, and the allocator keeps blocks of every size: on the CPU
-    batches of arbitrary size make a long-running process grow.
+    oneDNN compiles and caches a primitive for every shape, and the allocator keeps blocks of every size: on the CPU,
+    batches of arbitrary size make the memory of a long-running process grow.
     """
     step = max(8, 1 << max(0, (total - 1).bit_length() - 5))
     return -total % step
 
 
 def _groups(lengths: Array) -> tuple[Group, ...]:
-    """Runs of equal lengths, in order; batches come sorted by length, so there are few."""
+    """Runs of equal lengths, in order. Batches are sorted by length, so there are few."""
     if len(lengths) == 0:
         return ()
     firsts = np.flatnonzero(np.diff(lengths, prepend=lengths[0] - 1))

@@ -1,4 +1,4 @@
-"""The Triton source of `munjang.nn.kernels`; imported only where Triton is there and a kernel is wanted."""
+"""Triton source of `munjang.nn.kernels`, which imports this module when a kernel is first called."""
 
 # mypy: ignore-errors
 # Triton compiles these functions from their source: annotations other than tl.constexpr would mean something else.
@@ -26,7 +26,7 @@ def attention(
     WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One program: BLOCK queries of one head of one sequence, over all its keys, softmax kept running."""
+    """One program: BLOCK queries of one head of one sequence over all keys, with a running softmax."""
     sequence, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(offsets + sequence)
     length = tl.load(offsets + sequence + 1) - start
@@ -40,9 +40,9 @@ def attention(
             mask=(rows[:, None] < length) & (columns[None, :] < SIZE),
             other=0.0,
         )
-        best = tl.full([BLOCK], float("-inf"), tl.float32)
+        maximum = tl.full([BLOCK], float("-inf"), tl.float32)
         total = tl.zeros([BLOCK], tl.float32)
-        gathered = tl.zeros([BLOCK, PADDED], tl.float32)
+        mixed = tl.zeros([BLOCK, PADDED], tl.float32)
         first = 0
         last = length
         if WINDOW:
@@ -64,16 +64,16 @@ def attention(
                 distance = keys[None, :] - rows[:, None]
                 seen = seen & (distance <= window) & (distance >= -window)
             score = tl.where(seen, score, float("-inf"))
-            higher = tl.maximum(best, tl.max(score, 1))
-            # A row may have seen no key yet (its window begins later): -inf minus -inf would be NaN.
-            anchor = tl.where(higher == float("-inf"), 0.0, higher)
+            new_maximum = tl.maximum(maximum, tl.max(score, 1))
+            # A row may have no key yet (its window begins later): -inf minus -inf would be NaN.
+            anchor = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
             weight = tl.exp(score - anchor[:, None])
-            fade = tl.exp(best - anchor)
-            total = total * fade + tl.sum(weight, 1)
+            decay = tl.exp(maximum - anchor)
+            total = total * decay + tl.sum(weight, 1)
             value = tl.load(base + 2 * HEADS * SIZE + keys[:, None] * row + columns[None, :], mask=here, other=0.0)
-            gathered = gathered * fade[:, None] + tl.dot(weight.to(value.dtype), value, input_precision=PRECISION)
-            best = higher
-        result = gathered / tl.where(total == 0.0, 1.0, total)[:, None]
+            mixed = mixed * decay[:, None] + tl.dot(weight.to(value.dtype), value, input_precision=PRECISION)
+            maximum = new_maximum
+        result = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
         target = out + (start.to(tl.int64) + rows[:, None]) * (HEADS * SIZE) + head * SIZE + columns[None, :]
         tl.store(
             target,
@@ -112,8 +112,8 @@ def embed_norm(
     positions,
     segments,
     words,
-    places,
-    kinds,
+    position_table,
+    segment_table,
     weight,
     bias,
     out,
@@ -121,9 +121,9 @@ def embed_norm(
     width,
     eps,
     BLOCK: tl.constexpr,
-    PLACES: tl.constexpr,
-    KINDS: tl.constexpr,
+    POSITIONS: tl.constexpr,
     SEGMENTS: tl.constexpr,
+    SEGMENT_IDS: tl.constexpr,
     BIAS: tl.constexpr,
 ):
     """One program: one token."""
@@ -132,14 +132,14 @@ def embed_norm(
     mask = columns < width
     word = tl.load(ids + token).to(tl.int64)
     value = tl.load(words + word * width + columns, mask=mask, other=0.0).to(tl.float32)
-    if PLACES:
-        place = (tl.load(positions + token) + position_offset).to(tl.int64)
-        value += tl.load(places + place * width + columns, mask=mask, other=0.0).to(tl.float32)
-    if KINDS:
-        kind = 0
-        if SEGMENTS:
-            kind = tl.load(segments + token)
-        value += tl.load(kinds + kind * width + columns, mask=mask, other=0.0).to(tl.float32)
+    if POSITIONS:
+        position = (tl.load(positions + token) + position_offset).to(tl.int64)
+        value += tl.load(position_table + position * width + columns, mask=mask, other=0.0).to(tl.float32)
+    if SEGMENTS:
+        segment = 0
+        if SEGMENT_IDS:
+            segment = tl.load(segments + token)
+        value += tl.load(segment_table + segment * width + columns, mask=mask, other=0.0).to(tl.float32)
     y = _normalised(value, mask, weight, bias, columns, width, eps, BIAS)
     tl.store(out + token.to(tl.int64) * width + columns, y.to(out.dtype.element_ty), mask=mask)
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from munjang.bi_encoder import BiEncoder
 from munjang.index.index import Index
 from munjang.index.options import IndexOptions, VectorKind
-from munjang.inputs import Progress
 from munjang.planning.memory import peak_memory
 from munjang.planning.texts import texts, vectors
+from munjang.progress import Progress
 
 _QUERIES = 24
 _K = 10

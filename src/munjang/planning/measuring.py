@@ -29,13 +29,13 @@ from munjang.bi_encoder import BiEncoder
 from munjang.errors import InputError, MunjangWarning
 from munjang.index.cutting import Cutter
 from munjang.index.options import IndexOptions, VectorKind
-from munjang.inputs import Progress, progress_teller
 from munjang.nn.device import cpu_cores
 from munjang.planning.building import Build, Builder
 from munjang.planning.fitting import fit
 from munjang.planning.memory import machine_memory, peak_memory
 from munjang.planning.rates import KindRates, Rates, vector_bytes
 from munjang.planning.texts import texts
+from munjang.progress import Progress, track
 
 LEAST_ROWS = 10_000  # a smaller index keeps no file of what it searches
 _WORDS = (2, 8, 24, 64, 160)  # of a text, as long as the model reads them
@@ -73,7 +73,7 @@ def measure(
     options = options or MeasureOptions()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     lengths = [words for words in _WORDS if words == _WORDS[0] or 2 * words <= model.max_length]
-    with progress_teller(progress, len(lengths) * _ROUNDS + _BUILDS) as done, warnings.catch_warnings():
+    with track(progress, len(lengths) * _ROUNDS + _BUILDS) as done, warnings.catch_warnings():
         warnings.simplefilter("ignore", MunjangWarning)  # texts that are cut, a missing analyser: not the user's
         with peak_memory() as encoding:
             encode = _encoding(model, lengths, options.seconds / _ROUNDS, done)

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, user_cache, write_whole
 from munjang.errors import DataError, InputError
+from munjang.files import atomic_write, disk_errors, user_cache
 from munjang.index.options import VectorKind
 
 _FORMAT = 1
@@ -114,7 +114,7 @@ def add_rates(path: Path, rates: Rates) -> None:
     content = {"format": _FORMAT, "rates": [asdict(one) for one in (*kept, rates)]}
     with disk_errors(path, safe="the rates that were there are as they were"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+        atomic_write(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
 
 def find_rates(entries: Sequence[Rates], model: str | None, *, gpu: bool | None = None) -> Rates:

@@ -12,8 +12,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from munjang.durable import disk_errors, write_whole
 from munjang.evaluation import Evaluator, Scores, evaluate
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.options import Before, Model, RecipeOptions
 from munjang.recipes.sets import Sets
 from munjang.recipes.tasks import Work
@@ -52,7 +52,7 @@ def measure_before(
     if folder is not None:
         content = json.dumps({"of": key, **found.to_dict()}, ensure_ascii=False, indent=2)
         with disk_errors(folder / NAME, safe=_SAFE):
-            write_whole(folder / NAME, (content + "\n").encode("utf-8", "replace"))
+            atomic_write(folder / NAME, (content + "\n").encode("utf-8", "replace"))
     return found
 
 

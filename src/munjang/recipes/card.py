@@ -11,7 +11,7 @@ from munjang.checkpoint.card import model_card
 from munjang.checkpoint.cross_card import cross_card
 from munjang.checkpoint.cross_writing import form_of
 from munjang.cross_encoder import CrossEncoder
-from munjang.durable import write_whole
+from munjang.files import atomic_write
 from munjang.recipes.options import Model
 
 _SHOWN = ("epochs", "max_steps", "batch_size", "learning_rate", "warm_up", "schedule", "weight_decay", "ema", "seed")
@@ -21,7 +21,7 @@ def write_card(folder: Path, model: Model, record: Mapping[str, Any]) -> None:
     """Write the card into the folder of the saved model."""
     target = folder / "model" / "README.md"
     if target.parent.is_dir():
-        write_whole(target, card_text(folder, model, record).encode("utf-8", "replace"))
+        atomic_write(target, card_text(folder, model, record).encode("utf-8", "replace"))
 
 
 def card_text(folder: Path, model: Model, record: Mapping[str, Any]) -> str:

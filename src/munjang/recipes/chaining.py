@@ -14,7 +14,7 @@ from pathlib import Path
 
 from munjang.data import Examples
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes import config
 from munjang.recipes.defaults import RECIPE_NAMES
 from munjang.recipes.options import ChainResult, GivenModel, RecipeOptions, RecipeResult, Stage

@@ -17,8 +17,8 @@ from munjang import bundled
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError, InputError
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.defaults import RECIPE_NAMES, RecipeName
 from munjang.recipes.options import GivenModel, GivenSet, GivenSets, Model, RecipeOptions, SetOptions, Stage
 from munjang.recipes.sets import Sets, as_list
@@ -119,7 +119,7 @@ def _write(folder: Path, content: Mapping[str, object], *, begun: Path) -> None:
         return
     with disk_errors(path, safe="nothing was trained yet"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+        atomic_write(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
 
 
 def _set_dict(given: GivenSet, read: Examples) -> dict[str, object]:

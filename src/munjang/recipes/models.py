@@ -138,12 +138,12 @@ def _as_said(note: str) -> str:
 
 
 def _set_pooling(model: BiEncoder, pooling: str | Sequence[str]) -> None:
-    modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
     before = model.parts.pooling
-    wanted = Pooling(modes, before.include_prompt)  # type: ignore[arg-type]
+    wanted = Pooling.parse(pooling, include_prompt=before.include_prompt)
     if len(wanted.modes) != len(before.modes) and any(isinstance(head, Dense) for head in model.parts.heads):
         raise InputError(
-            f"pooling must have {len(before.modes)} modes, because a Dense layer follows it, got {', '.join(modes)}"
+            f"pooling must have {len(before.modes)} modes, because a Dense layer follows it, "
+            f"got {', '.join(wanted.modes)}"
         )
     model.parts.pooling = wanted
     model.refresh()

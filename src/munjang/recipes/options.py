@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, Kind, Leakage
-from munjang.data.files import Format
+from munjang.data.rows import Format
 from munjang.errors import InputError
 from munjang.evaluation import Scores
 from munjang.evaluation.metrics import AgainstMajority
-from munjang.inputs import Progress
+from munjang.nn.pooling import PoolingMode
+from munjang.progress import Progress
 from munjang.recipes.defaults import RecipeName
 from munjang.training import TrainingResult, TrainingSettings
 from munjang.training.losses import Part
-from munjang.types import PoolingMode
 
 if TYPE_CHECKING:
     from munjang.training.lora import LoraSettings

@@ -13,9 +13,9 @@ import torch
 
 from munjang.data import Examples
 from munjang.data.overlaps import Overlap, SetLeakage
-from munjang.durable import disk_errors, write_whole
 from munjang.evaluation import Mistake, Scores
 from munjang.evaluation.metrics import AgainstMajority
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.card import write_card
 from munjang.recipes.options import Model, RecipeResult
 from munjang.recipes.report import write_report
@@ -61,7 +61,7 @@ def write_record(folder: Path, result: RecipeResult, sets: Sets, tasks: Sequence
     }
     with disk_errors(folder, safe=_SAFE):
         text = json.dumps(content, ensure_ascii=False, indent=2, default=str)
-        write_whole(folder / NAME, (text + "\n").encode("utf-8", "replace"))
+        atomic_write(folder / NAME, (text + "\n").encode("utf-8", "replace"))
         write_card(folder, result.model, content)
         write_report(folder)
 

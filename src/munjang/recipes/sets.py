@@ -14,11 +14,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
-from munjang.data import DATASETS, Examples, Kind, Leakage, TextSource, leakage, load_dataset, read_examples, without
-from munjang.data.kinds import choose_columns, roles_of
-from munjang.data.tabular import file_records
+from munjang.data import (
+    DATASETS,
+    Examples,
+    Kind,
+    Leakage,
+    ReadOptions,
+    leakage,
+    load_dataset,
+    open_rows,
+    read_examples,
+    without,
+)
+from munjang.data.columns import choose_columns, has_numbered_columns, roles_of
 from munjang.errors import DataError, InputError, LeakageWarning
 from munjang.recipes.options import GivenSet, GivenSets, LeakagePolicy, SetOptions
 
@@ -118,7 +128,7 @@ def as_list(given: GivenSets) -> list[GivenSet]:
     """One set, several or none, as a list."""
     if given is None:
         return []
-    return [given] if isinstance(given, Examples | str | Path) else list(given)
+    return list(given) if isinstance(given, list | tuple) else [cast(GivenSet, given)]
 
 
 def _read(given: GivenSets, role: Role, kinds: tuple[Kind, ...], options: SetOptions) -> list[Examples]:
@@ -176,9 +186,9 @@ def _kind_of(path: Path, kinds: tuple[Kind, ...], options: SetOptions) -> Kind:
     named = [kind for kind in kinds if _has_roles(kind, options)]
     if len(kinds) == 1 or not named:
         return kinds[0]  # reading it says what is missing
-    numbered = bool(options.columns) and all(str(column).isdecimal() for column in (options.columns or {}).values())
-    source = TextSource(path, format=options.format, encoding=options.encoding, header=not numbered)
-    names = file_records(source).names
+    header = not has_numbered_columns(options.columns)
+    source = open_rows(path, options=ReadOptions(options.format, options.encoding, header=header))
+    names = source.open().names
     found = {}
     for kind in named:
         with contextlib.suppress(DataError, InputError):

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import OutputLock, disk_errors, sync_folder, write_whole
 from munjang.errors import DataError, InputError
-from munjang.inputs import Progress
+from munjang.files import OutputLock, atomic_write, disk_errors, sync_folder
+from munjang.progress import Progress
 from munjang.recipes.telling import say
 
 _RUN, _BEGUN, _DONE = "run.json", "begun.json", "stage.json"
@@ -235,4 +235,4 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
     text = json.dumps(content, ensure_ascii=False, indent=2, default=str)
-    write_whole(path, (text + "\n").encode("utf-8", "replace"))
+    atomic_write(path, (text + "\n").encode("utf-8", "replace"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.sets import Sets
 
 

@@ -31,8 +31,7 @@ from munjang.engine import single_threaded
 from munjang.serve.answers import Answer, Stats, Timing
 from munjang.serve.errors import DeadlinePassed, Overloaded, TooLarge, Unready
 from munjang.serve.queues import Entry, Gathering, Line, Priority, Request, batch_of, entries_of, places_of
-from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Batch, Tokens
 
 Array = np.ndarray[Any, Any]
 

@@ -22,8 +22,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.computer import Computer, CrossComputer
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import ModelError
-from munjang.text.batches import Batch
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Batch, Tokens
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[str, str]

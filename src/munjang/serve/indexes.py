@@ -27,8 +27,8 @@ from munjang.index.identity import Identity
 from munjang.index.index import Index
 from munjang.index.remote.address import is_address, masked
 from munjang.index.remote.engine import Unreachable
-from munjang.inputs import Progress
 from munjang.loading import load
+from munjang.progress import Progress
 from munjang.serve.errors import NotFound, Overloaded, Unready
 from munjang.serve.fields import FieldSummary, summaries
 from munjang.serve.metrics import IndexSize

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from munjang.durable import write_whole
 from munjang.errors import MunjangError
+from munjang.files import atomic_write
 from munjang.index.sampling import Sample
 from munjang.index.schema import DERIVED
 from munjang.serve.errors import NotFound, Unavailable
@@ -188,7 +188,7 @@ def _write(folder: Path | str, made: IndexMap) -> None:
     content = {"version": VERSION, **asdict(made)}
     with contextlib.suppress(OSError):
         (folder / DERIVED).mkdir(exist_ok=True)
-        write_whole(folder / DERIVED / _FILE, json.dumps(content, ensure_ascii=False).encode())
+        atomic_write(folder / DERIVED / _FILE, json.dumps(content, ensure_ascii=False).encode())
 
 
 def _read(folder: Path | str, generation: int) -> IndexMap | None:

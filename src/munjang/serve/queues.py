@@ -18,9 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from munjang.text.batches import Batch, pack
-from munjang.text.ragged import Int32, starts_of
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Batch, Int32, Tokens, pack, starts_of
 
 Array = np.ndarray[Any, Any]
 Priority = Literal["query", "bulk"]

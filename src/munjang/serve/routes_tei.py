@@ -210,7 +210,7 @@ async def check_cut(
     room: BiRoom | RerankRoom, items: Sequence[str] | Sequence[Pair], truncate: bool | None, side: Direction | None
 ) -> None:
     """Raise where a text would be cut and that is not wanted, or not on that side."""
-    own = "left" if room.model.tokenizer.keeps_end else "right"
+    own = "left" if room.model.tokenizer.keep_end else "right"
     if side is not None and side.lower() != own:
         raise Invalid(f"the model {room.name!r} cuts long texts on the {own}, not on the {side.lower()}")
     if truncate is not False:

@@ -22,9 +22,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from munjang.data.documents import DocumentFiles, DocumentSurvey, WholeFiles
-from munjang.data.files import ReadLimits, TextSource
-from munjang.durable import OutputLock
+from munjang.data.readers import RowFile
+from munjang.data.rows import ReadLimits, ReadOptions
 from munjang.errors import DataError, LimitError, MunjangError
+from munjang.files import OutputLock
 from munjang.serve.errors import BadRequest, ClientGone, Empty, as_serve_error, hidden
 from munjang.serve.indexes import Shelved
 from munjang.serve.settings import Limits
@@ -103,17 +104,6 @@ def _is_free(root: Path, *, remove: bool = False) -> bool:
 
 
 @dataclass(frozen=True)
-class _Said(TextSource):
-    """A file in a temporary folder; messages call it what its sender does."""
-
-    said: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.said
-
-
-@dataclass(frozen=True)
 class Upload:
     """A file on the disk, and how its sender wants it read."""
 
@@ -148,14 +138,14 @@ async def _received(request: Request) -> Upload:
         )
         whole = whole or Path(name).suffix.lower() in _WHOLE
         if not whole:
-            _ = TextSource(name).kind  # an unknown suffix is refused before anything is stored
+            _ = RowFile(Path(name), ReadOptions()).kind  # an unknown suffix is refused before anything is stored
         folder = await asyncio.to_thread(request.app.state.workspace.folder)
         path = Path(folder.name) / name
         await asyncio.to_thread(_store, file.file, path)
     documents: DocumentFiles | WholeFiles = (
         WholeFiles([path], limits=read_limits)
         if whole
-        else DocumentFiles([_Said(path, column=column, said=name, limits=read_limits)])
+        else DocumentFiles([RowFile(path, ReadOptions(limits=read_limits, name=name))], column=column)
     )
     found: DocumentSurvey | MunjangError
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from munjang.errors import DataError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.sharding.blocks import made_id
 from munjang.sharding.manifest import Book, Record
 from munjang.sharding.messages import Block, Done

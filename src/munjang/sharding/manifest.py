@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from munjang.durable import OutputLock, disk_errors, sync_folder, write_all, write_whole
 from munjang.errors import DataError, ResumeError
+from munjang.files import OutputLock, atomic_path, atomic_write, disk_errors, sync_folder, write_all
 from munjang.sharding.messages import Done
 from munjang.sharding.shards import Shard
 from munjang.sharding.worker import TOKEN
@@ -99,10 +99,10 @@ class Book:
             self._clear()
         self.aside.mkdir(exist_ok=True)
         (self.folder / "rejects").mkdir(exist_ok=True)
-        write_whole(self.aside / TOKEN, self.token.encode())
+        atomic_write(self.aside / TOKEN, self.token.encode())
         self._save_job()
         lines = b"".join(map(_line, self.records.values()))
-        write_whole(self.folder / "manifest.jsonl", lines)
+        atomic_write(self.folder / "manifest.jsonl", lines)
         self._file = open(self.folder / "manifest.jsonl", "ab", buffering=0)  # noqa: SIM115 (open while the job runs)
 
     def _check_same(self, earlier: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ class Book:
 
     def _save_job(self) -> None:
         job = {"format": FORMAT, "setting": self._setting, "precision": self.precision}
-        write_whole(self.folder / "job.json", json.dumps(job, ensure_ascii=False, indent=1).encode())
+        atomic_write(self.folder / "job.json", json.dumps(job, ensure_ascii=False, indent=1).encode())
 
     # --- while the job runs ------------------------------------------------------------------------------------------
 
@@ -234,15 +234,10 @@ class Book:
             if not names:
                 target.unlink(missing_ok=True)
                 return None
-            aside = self.aside / REJECTS
-            with open(aside, "wb") as out:
+            with atomic_path(target) as temporary, open(temporary, "wb") as out:
                 for name in names:
                     with open(self._rejects_kept(Shard(name, "", 0).key), "rb") as file:
                         shutil.copyfileobj(file, out)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(aside, target)
-            sync_folder(target.parent)
         return target
 
     def tidy(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from munjang.inputs import clock
+from munjang.progress import duration
 from munjang.sharding.shards import Shard
 
 _LATELY = 60.0  # seconds over which the speed is measured
@@ -42,7 +42,7 @@ class JobProgress:
         if self.failed:
             line += f", {self.failed:,} shards failed"
         if self.seconds_left is not None and self.share < 1:
-            line += f", {clock(self.seconds_left)} to go"
+            line += f", {duration(self.seconds_left)} left"
         return line
 
 

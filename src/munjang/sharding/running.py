@@ -128,7 +128,7 @@ def _files_job(
     if options.state is not None:
         raise InputError("state is for into: with output, the record lies in the output folder")
     if options.format == "parquet" or any(shard.kind == "parquet" for shard in shards):
-        from munjang.vector_files.parquet import import_pyarrow
+        from munjang.vectors.files import import_pyarrow
 
         import_pyarrow("reading and writing .parquet files")
     outputs = _outputs(shards, options.format)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from munjang.durable import FULL, OutputLock
 from munjang.errors import DataError, MissingExtraError, ModelError, MunjangError, ResumeError
+from munjang.files import DISK_FULL, OutputLock
 from munjang.sharding.messages import (
     Advanced,
     Began,
@@ -112,7 +112,7 @@ class Worker:
         except (ModelError, MissingExtraError) as error:
             tell(Stopped(f"{error} (on {where()})"))
         except MunjangError as error:
-            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL
+            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in DISK_FULL
             tell(Stopped(str(error)) if full else Failed(str(error), again=False))
         except BrokenPipeError:
             raise

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from munjang.text.ragged import Int32, Int64, positions, starts_of
+from munjang.text.packing import Int32, Int64, positions, starts_of
 
 LINKS = 20_000_000
 ROUNDS = 5

@@ -19,8 +19,8 @@ import tokenizers
 from munjang.students.normaliser import tears
 from munjang.students.trainers import LONGEST_WORD
 from munjang.students.vocabulary import Pieces
-from munjang.text.locality import METASPACE, describe
-from munjang.text.ragged import Int64
+from munjang.text.fast_words import METASPACE, describe
+from munjang.text.packing import Int64
 from munjang.text.tokenizer import Tokenizer
 
 # Of tokenizer_config.json: what stays true. Class names, lower-casing and listed ids were the old vocabulary's.
@@ -56,7 +56,7 @@ def assemble(old: Tokenizer, pieces: Pieces, *, keep_ids: bool, segments: bool) 
         backend,
         max_length=old.max_length,
         pad_id=ids.get(pad or "", 0),
-        keep_end=old.keeps_end,
+        keep_end=old.keep_end,
         config=_settings(old, ids, segments),
     )
     return Assembled(tokenizer, origin, tuple(tokens))

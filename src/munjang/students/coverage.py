@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from munjang.students.vocabulary import old_vocabulary
-from munjang.text.backend import encode_ids
-from munjang.text.locality import describe, flatten
+from munjang.text.fast_words import encode_ids, steps
 from munjang.text.tokenizer import Tokenizer
 
 SAMPLE = 5_000  # texts, spread evenly
@@ -41,8 +40,8 @@ def coverage(tokenizer: Tokenizer, scripts: Mapping[str, Counter[str]]) -> Cover
     """For each script: words, the share that is unknown, tokens per word."""
     vocabulary = old_vocabulary(tokenizer, keep_added=False)
     unknown = vocabulary.ids.get(vocabulary.unknown or "")
-    steps = [step["type"] for step in flatten(describe(tokenizer.backend.pre_tokenizer), "pretokenizers")]
-    space = " " if "ByteLevel" in steps else ""  # inside a text the space belongs to the word after it
+    splitting = {step["type"] for step in steps(tokenizer.backend.pre_tokenizer)}
+    space = " " if "ByteLevel" in splitting else ""  # inside a text the space belongs to the word after it
     figures: Coverage = {}
     for script in sorted(scripts):
         words = list(scripts[script])

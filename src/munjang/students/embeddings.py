@@ -20,9 +20,8 @@ import numpy.typing as npt
 from munjang.students.alignment import Aligned
 from munjang.students.assembling import Assembled
 from munjang.students.vocabulary import OldVocabulary
-from munjang.text.backend import encode_ids
-from munjang.text.locality import METASPACE, describe, flatten
-from munjang.text.ragged import Int64
+from munjang.text.fast_words import METASPACE, encode_ids, steps
+from munjang.text.packing import Int64
 from munjang.text.tokenizer import Tokenizer
 
 Table = npt.NDArray[np.float32]
@@ -115,14 +114,14 @@ def _scaled(row: Table, norm: float) -> Table:
 
 def _old_pieces(pieces: Sequence[str | None], old: Tokenizer, vocabulary: OldVocabulary, prefix: str) -> list[Int64]:
     """For each new piece: the ids of the old pieces that its letters fall into, unknown ones left out."""
-    steps = {step["type"] for step in flatten(describe(old.backend.pre_tokenizer), "pretokenizers")}
+    splitting = {step["type"] for step in steps(old.backend.pre_tokenizer)}
     starts, surfaces = [], []
     for piece in pieces:
         text = piece or ""
         start = text.startswith(METASPACE) if not prefix else not text.startswith(prefix)
         letters = text.removeprefix(prefix) if prefix else text.replace(METASPACE, " ").strip()
         starts.append(start)
-        surfaces.append(f" {letters}" if start and "ByteLevel" in steps else letters)
+        surfaces.append(f" {letters}" if start and "ByteLevel" in splitting else letters)
     unknown = vocabulary.ids.get(vocabulary.unknown or "")
     tokens = {place: token for token, place in vocabulary.ids.items()}
     found: list[Int64] = []

@@ -23,7 +23,7 @@ from tokenizers import decoders
 
 from munjang.errors import InputError
 from munjang.students.vocabulary import OldVocabulary
-from munjang.text.locality import METASPACE, describe, flatten
+from munjang.text.fast_words import METASPACE, steps
 from munjang.text.tokenizer import Tokenizer
 
 Table = npt.NDArray[np.float32]
@@ -135,7 +135,7 @@ def _surfaces(old: Tokenizer, vocabulary: OldVocabulary) -> Callable[[str], tupl
     """A function of a piece: its letters, and whether a word begins with it."""
     if vocabulary.prefix:
         return lambda piece: (vocabulary.letters_of(piece), not piece.startswith(vocabulary.prefix))
-    if "ByteLevel" in {step["type"] for step in flatten(describe(old.backend.pre_tokenizer), "pretokenizers")}:
+    if "ByteLevel" in {step["type"] for step in steps(old.backend.pre_tokenizer)}:
         decoder = decoders.ByteLevel()
 
         def decoded(piece: str) -> tuple[str, bool]:

@@ -15,9 +15,9 @@ from torch import Tensor
 from munjang.checkpoint import ModelParts
 from munjang.checkpoint.parts import ModelBody
 from munjang.errors import InputError, ModelError
+from munjang.nn.config import read_int
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import family_of
-from munjang.nn.families.reading import whole
 from munjang.students.rebuilding import known_body, rebuilt
 
 
@@ -39,7 +39,7 @@ def fewer_layers(parts: ModelParts, layers: int | Sequence[int]) -> ModelParts:
 
 def layer_count(hf_config: Mapping[str, object]) -> int:
     """The layers that config.json states."""
-    return whole(hf_config, "n_layers", "num_hidden_layers")
+    return read_int(hf_config, "n_layers", "num_hidden_layers")
 
 
 def evenly(total: int, count: int) -> tuple[int, ...]:
@@ -103,8 +103,8 @@ def _state(state: Mapping[str, Tensor], stored: tuple[int, ...]) -> dict[str, Te
 
 def _albert(config: dict[str, object], count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """ALBERT: the same groups go through fewer steps; where there are more groups than steps, groups are chosen."""
-    groups = whole(config, "num_hidden_groups", default=1)
-    inner = whole(config, "inner_group_num", default=1)
+    groups = read_int(config, "num_hidden_groups", default=1)
+    inner = read_int(config, "inner_group_num", default=1)
     chosen = evenly(groups, min(groups, count))
     config["num_hidden_groups"] = len(chosen)
     return chosen, tuple(group * inner + i for group in chosen for i in range(inner))

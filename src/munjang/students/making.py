@@ -18,7 +18,7 @@ from torch import nn
 from munjang.bi_encoder import Array, BiEncoder
 from munjang.checkpoint import ModelParts
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.students import projection, surgery
 from munjang.students.coverage import words_by_script
 from munjang.students.guided import Guide, check_words
@@ -70,7 +70,7 @@ def make_student(
     if not len(given) and translations is not None:
         material = replace(material, texts=[*translations[0], *translations[1]])
     total = surgery.work_of(plan, material.texts, translations) + projection.work_of(plan, material.texts)
-    with progress_teller(progress, total or None) as done:
+    with track(progress, total or None) as done:
         return _made(parts, plan, material, done)
 
 

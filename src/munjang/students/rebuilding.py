@@ -15,6 +15,7 @@ from munjang.checkpoint.unfilled import unfilled
 from munjang.errors import ModelError
 from munjang.nn.config import EncoderConfig
 from munjang.nn.encoder import Encoder
+from munjang.nn.families import FAMILIES
 
 
 def known_body(body: ModelBody, purpose: str) -> Encoder:
@@ -22,8 +23,8 @@ def known_body(body: ModelBody, purpose: str) -> Encoder:
     if isinstance(body, Encoder):
         return body
     raise ModelError(
-        f"{purpose} needs a body of a family that is known here (BERT, RoBERTa, XLM-R, ELECTRA, ALBERT, DistilBERT, "
-        f"MPNet, ModernBERT), but this model's is {body.config.family!r}: choose another model to start from"
+        f"{purpose} needs a body of one of the families {', '.join(FAMILIES)}, but this model's is "
+        f"{body.config.family!r}: choose another model to start from"
     )
 
 

@@ -28,8 +28,8 @@ from munjang.students.normaliser import legible, tears_hangul
 from munjang.students.plans import StudentPlan, VocabularyPlan
 from munjang.students.rebuilding import known_body, rebuilt
 from munjang.students.vocabulary import OldVocabulary, Pieces, choose_pieces, old_vocabulary
-from munjang.text.locality import METASPACE
-from munjang.text.ragged import Int32
+from munjang.text.fast_words import METASPACE
+from munjang.text.packing import Int32
 from munjang.text.tokenizer import Tokenizer
 
 Translations = tuple[Sequence[str], Sequence[str]]

@@ -24,9 +24,8 @@ from munjang.students import trainers
 from munjang.students.normaliser import JAMO, composing, decomposing, plain_normaliser
 from munjang.students.plans import VocabularyPlan
 from munjang.students.trainers import Cutting
-from munjang.text.backend import encode_ids
-from munjang.text.locality import METASPACE, SEPARATING, describe, flatten
-from munjang.text.ragged import from_lists
+from munjang.text.fast_words import METASPACE, SEPARATING, encode_ids, steps
+from munjang.text.packing import from_lists
 from munjang.text.tokenizer import Tokenizer
 
 _KINDS = {models.WordPiece: "wordpiece", models.Unigram: "unigram"}
@@ -157,13 +156,13 @@ def _old_room(plan: VocabularyPlan, room: int) -> int:
 
 def cutting_for(backend: tokenizers.Tokenizer, plan: VocabularyPlan) -> Cutting:
     """The student's normaliser and pre-tokeniser: the old ones where they suit the kind, the usual ones otherwise."""
-    steps = [str(step["type"]) for step in flatten(describe(backend.pre_tokenizer), "pretokenizers")]
-    present = plain_normaliser() if backend.normalizer is None and "ByteLevel" in steps else backend.normalizer
+    splitting = [str(step["type"]) for step in steps(backend.pre_tokenizer)]
+    present = plain_normaliser() if backend.normalizer is None and "ByteLevel" in splitting else backend.normalizer
     normaliser = decomposing(present) if plan.hangul == "letters" else composing(present)
     if plan.kind == "wordpiece":
-        suits = bool(steps) and steps[0] in SEPARATING and not {"Metaspace", "ByteLevel"} & set(steps)
+        suits = bool(splitting) and splitting[0] in SEPARATING and not {"Metaspace", "ByteLevel"} & set(splitting)
         return Cutting(normaliser, backend.pre_tokenizer if suits else pre_tokenizers.BertPreTokenizer(), False)
-    if "Metaspace" in steps and "ByteLevel" not in steps:
+    if "Metaspace" in splitting and "ByteLevel" not in splitting:
         return Cutting(normaliser, backend.pre_tokenizer, True)
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     return Cutting(normaliser, split, True)

@@ -33,7 +33,7 @@ from munjang.nn.packed import to_packed
 from munjang.students.coverage import sample
 from munjang.students.layers import evenly
 from munjang.students.rebuilding import known_body, rebuilt
-from munjang.text.batches import pack
+from munjang.text.packing import pack
 
 SAMPLE = 512  # texts whose activations are looked at
 BUDGET = 4_096  # tokens that pass at once

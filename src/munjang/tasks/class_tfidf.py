@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.candidates import Language, topic_words
 
 
@@ -95,7 +95,7 @@ def class_words(
     if len(texts) != len(labels):
         raise InputError(f"every text needs a label: got {len(texts):,} texts and {len(labels):,} labels")
     counts: dict[int, Counter[str]] = {int(label): Counter() for label in sorted(set(labels)) if label >= 0}
-    with progress_teller(progress, len(texts)) as done:
+    with track(progress, len(texts)) as done:
         for words, label in zip(topic_words(texts, language=language), labels, strict=True):
             if label >= 0:
                 counts[int(label)].update(words)

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from munjang.bi_encoder import BiEncoder
+from munjang.data.rows import read_texts
 from munjang.errors import InputError, MunjangWarning, TruncationWarning
 from munjang.evaluation.encoding import gpu_of
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks import classifier_saving
 from munjang.tasks.classifier_fitting import (
     COSINE_SCALE,
@@ -39,7 +40,7 @@ from munjang.tasks.classifier_fitting import (
     told_right,
 )
 from munjang.tasks.classifier_heads import Head, PrototypeHead, unit
-from munjang.tasks.classifier_labels import Labels, Targets, checked_texts, targets_for_fitting, targets_of
+from munjang.tasks.classifier_labels import Labels, Targets, targets_for_fitting, targets_of
 from munjang.tasks.classifier_report import ClassifierReport, report
 from munjang.tasks.few_shot import FineTune, check_trainable, fine_tuned
 from munjang.types import EncodeReport
@@ -88,7 +89,7 @@ class Classifier:
         on pairs of the texts first (SetFit): better with few rows, and minutes instead of seconds. The same call gives
         the same classifier.
         """
-        found = checked_texts(texts)
+        found = read_texts(texts)
         settings = head_settings(head)
         targets = targets_for_fitting(found, labels, multilabel=multilabel, any_labels=any_labels)
         if fine_tune is None:
@@ -204,13 +205,13 @@ class Classifier:
         self, texts: Iterable[str], labels: Labels, *, threshold: float = 0.5, progress: Progress = False
     ) -> ClassifierReport:
         """How good it is on labelled texts, which should be others than it was fitted on."""
-        found = checked_texts(texts)
+        found = read_texts(texts)
         targets = targets_of(found, labels, self.labels, multilabel=self.multilabel)
         return report(self.probabilities(found, progress=progress), targets, threshold=threshold)
 
     def calibrated(self, texts: Iterable[str], labels: Labels, *, progress: Progress = False) -> Classifier:
         """The same classifier with probabilities that fit these texts, which it was not fitted on."""
-        found = checked_texts(texts)
+        found = read_texts(texts)
         targets = targets_of(found, labels, self.labels, multilabel=self.multilabel)
         scores = self.head.scores(self.model.encode(found, progress=progress))
         if self.multilabel and isinstance(self.head, PrototypeHead):

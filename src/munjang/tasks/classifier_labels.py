@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from munjang.data.cells import not_labels
+from munjang.data.labels import not_labels
 from munjang.errors import InputError
 
 Array = np.ndarray[Any, Any]
@@ -46,18 +46,6 @@ class Targets:
 
     def __len__(self) -> int:
         return len(self.values)
-
-
-def checked_texts(texts: Iterable[str]) -> list[str]:
-    """The texts as a list, every one of them a text."""
-    if isinstance(texts, str | bytes):
-        raise InputError(f"expected a list of texts, got a single one: {texts[:60]!r}; put it into a list")
-    found = list(texts)
-    if not set(map(type, found)) <= {str}:
-        for row, text in enumerate(found):
-            if not isinstance(text, str):
-                raise InputError(f"text {row} must be a string, got {type(text).__name__}: {_short(text)}")
-    return found
 
 
 def targets_for_fitting(texts: Sequence[str], labels: Labels, *, multilabel: bool, any_labels: bool = False) -> Targets:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError, MissingExtraError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks.cluster_sklearn import Linkage, agglomerative, hdbscan
 from munjang.tasks.neighbours_input import TextsOrVectors, material_of, model_for, texts_of, threshold_for
 

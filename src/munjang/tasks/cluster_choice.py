@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.cluster_kmeans import Numbers, k_means
 from munjang.tasks.neighbours_tiles import UnitRows
 
@@ -54,7 +54,7 @@ def choose_k(rows: UnitRows, *, most: int | None = None, seed: int = 0, progress
             scores[k] = mean_silhouette(distances, found.labels) if found.k > 1 else -1.0
 
     coarse = _coarse(top)
-    with progress_teller(progress, len(coarse) + _FINE) as done:
+    with track(progress, len(coarse) + _FINE) as done:
         for k in coarse:
             look(k)
             done(1)

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.neighbours_tiles import UnitRows
-from munjang.vectors.rows import blocks
-from munjang.vectors.scores import unit_rows
+from munjang.vectors.similarity import blocks, unit_rows
 
 Numbers = npt.NDArray[np.int64]
 
@@ -70,7 +69,7 @@ def k_means(
         max_steps = min(max_steps, _LAST)
     labels = torch.full((rows.count,), -1, device=rows.device)
     step = 0
-    with progress_teller(progress, max_steps) as done:
+    with track(progress, max_steps) as done:
         while step < max_steps:
             step += 1
             before = labels

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks.neighbours import Limit, scan
 from munjang.tasks.neighbours_best import degrees
 from munjang.tasks.neighbours_tiles import Bools, Floats, Pairs, Tiles, UnitRows, joined
-from munjang.vectors.rows import Vectors, blocks
+from munjang.vectors.similarity import Vectors, blocks
 
 Numbers = npt.NDArray[np.int64]
 _Near = Callable[[int], tuple[Numbers, Floats]]  # a centre -> the rows near it, without itself, and their scores

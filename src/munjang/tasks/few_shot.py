@@ -15,7 +15,7 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.augmenting.originals import copied_bi
 from munjang.tasks.classifier_labels import Targets
 from munjang.training import Task, TrainingSettings, objectives, train

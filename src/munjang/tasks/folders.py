@@ -22,8 +22,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from munjang.durable import OutputLock, disk_errors, sync_folder, write_whole
 from munjang.errors import DataError, InputError, ModelError, ModelNotFoundError
+from munjang.files import OutputLock, atomic_write, disk_errors, sync_folder
 
 FORMAT = 1
 Fill = Callable[[Path], None]
@@ -64,7 +64,7 @@ def write_folder(folder: str | Path, kind: str, saved: Saved) -> None:
             models = {name: _write_model(target, name, *given) for name, given in saved.models.items()}
             stated = {"format": FORMAT, "kind": kind, **saved.facts, "files": files, "models": models}
             text = json.dumps(stated, ensure_ascii=False, indent=2, allow_nan=False)
-            write_whole(target / f"{kind}.json", (text + "\n").encode())
+            atomic_write(target / f"{kind}.json", (text + "\n").encode())
             _clean(target, kind, {str(entry["name"]) for entry in files.values()} | set(models.values()))
         except SafetensorError as error:  # which passes errors of the disk on under a type of its own
             raise DataError(f"{target}: it could not be written ({error}); {safe}") from error

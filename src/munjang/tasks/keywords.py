@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from munjang.data.rows import Source, TextRow
 from munjang.errors import InputError
-from munjang.inputs import Progress, as_rows, progress_teller, split_rows
+from munjang.inputs import as_rows, split_rows
+from munjang.progress import Progress, track
 from munjang.tasks.candidates import Candidate, Language, Place, check_choices, find_candidates, find_given
 from munjang.tasks.keywords_choice import max_sum, mmr, nearest
 from munjang.text.chunks import chunk_all
@@ -98,11 +100,11 @@ def keywords(
     if not isinstance(document, str):
         raise InputError(f"document must be one text, got {type(document).__name__}; keywords_of_many takes several")
     job = _job(top, diversity, candidates, ngrams, language)
-    return next(_windows([document], _loaded(model), job, False))[0]
+    return next(_windows(as_rows([document]), _loaded(model), job, False))[0]
 
 
 def keywords_of_many(
-    documents: Iterable[str],
+    documents: Source,
     model: BiEncoder | None = None,
     *,
     top: int = 5,
@@ -114,8 +116,7 @@ def keywords_of_many(
 ) -> Iterator[tuple[Keyword, ...]]:
     """The keywords of each document, in order, as they are found: a stream of any length passes in bounded memory."""
     job = _job(top, diversity, candidates, ngrams, language)
-    as_rows(documents)
-    found = _windows(documents, _loaded(model), job, progress)
+    found = _windows(as_rows(documents), _loaded(model), job, progress)
     return (row for window in found for row in window)
 
 
@@ -146,11 +147,11 @@ def _job(
 
 
 def _windows(
-    documents: Iterable[str], model: BiEncoder, job: _Job, progress: Progress
+    documents: tuple[Iterable[str | TextRow], int | None], model: BiEncoder, job: _Job, progress: Progress
 ) -> Iterator[list[tuple[Keyword, ...]]]:
-    rows, total = as_rows(documents)
+    rows, total = documents
     cache: dict[str, Array] = {}
-    with progress_teller(progress, total) as done:
+    with track(progress, total) as done:
         for window in split_rows(rows, WINDOW, WINDOW_CHARACTERS):
             found = [
                 find_candidates(text, ngrams=job.ngrams, language=job.language)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from munjang.durable import disk_errors, write_whole
+from munjang.data.rows import read_texts
 from munjang.errors import DataError, InputError
-from munjang.inputs import Progress, as_rows
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import Progress
 from munjang.tasks.class_tfidf import class_words
 from munjang.tasks.cluster import ClusterOptions, cluster
 from munjang.tasks.projection import Method, check_vectors, choose_method, project
@@ -87,15 +88,16 @@ def text_map(
     else PCA.
     """
     started = time.perf_counter()
-    texts = None if isinstance(given, np.ndarray) else _texts(given)
-    count = len(given)
+    is_vectors = isinstance(given, np.ndarray) and given.dtype.kind not in "OUT"
+    ready: Any = given if is_vectors else vectors
+    texts = None if is_vectors else tuple(read_texts(given))
+    count = len(given if texts is None else texts)
     if vectors is not None and (len(vectors) != count or texts is None):
         raise InputError(f"vectors must be those of the texts, one each: got {len(vectors):,} for {count:,} rows")
     if not count:
         raise InputError("there is nothing to map: no texts")
     choose_method(method, count)
     numbers, names = (None, {}) if labels is None or isinstance(labels, str) else _read_labels(labels, count)
-    ready = given if isinstance(given, np.ndarray) else vectors
     rows = check_vectors(_encode(texts or (), model, progress) if ready is None else ready)
     if isinstance(labels, str):
         numbers = _clusters(labels, rows, seed)
@@ -108,15 +110,6 @@ def text_map(
 def name_of(words: Sequence[Any]) -> str:
     """The first three words of a class, as its name."""
     return ", ".join(word.text for word in words[:3])
-
-
-def _texts(given: Sequence[str]) -> tuple[str, ...]:
-    rows, _ = as_rows(given)
-    texts = tuple(rows)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"text {number} must be a string, got {type(text).__name__}: {text!r:.60}")
-    return texts
 
 
 def _encode(texts: Sequence[str], model: BiEncoder | None, progress: Progress) -> Array:
@@ -157,5 +150,5 @@ def _write(path: str | Path, data: bytes) -> Path:
     if not target.parent.is_dir():
         raise DataError(f"{target} cannot be written: there is no folder {target.parent}")
     with disk_errors(target, safe="what was there is as it was"):
-        write_whole(target, data)
+        atomic_write(target, data)
     return target

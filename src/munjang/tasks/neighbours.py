@@ -17,11 +17,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.neighbours_best import BestPairs
 from munjang.tasks.neighbours_tiles import Floats, Pairs, Tiles, UnitRows, joined
-from munjang.vectors.rows import blocks
-from munjang.vectors.search import best
+from munjang.vectors.search import stable_top_k
+from munjang.vectors.similarity import blocks
 
 Numbers = npt.NDArray[np.int64]
 
@@ -49,7 +49,7 @@ def scan(tiles: Tiles, limit: Limit, *, many: bool = False, progress: Progress =
     count = tiles.rows.count
     work = count * (count + 1) / 2
     told = done_pairs = 0
-    with progress_teller(progress, count) as done:
+    with track(progress, count) as done:
         for rows in blocks(count, tiles.side):
             for start in range(rows.start, count, tiles.side):
                 columns = slice(start, min(start + tiles.side, count))
@@ -121,7 +121,7 @@ def _nearest(rows: UnitRows, chosen: Numbers, k: int) -> tuple[Tensor, Tensor]: 
         tile = queries @ rows.read(part).T
         own = np.flatnonzero((chosen >= part.start) & (chosen < part.stop))
         tile[own, chosen[own] - part.start] = -torch.inf
-        values, places = best(tile, k)
+        values, places = stable_top_k(tile, k)
         values, places = torch.cat((scores, values), dim=1), torch.cat((indices, places + part.start), dim=1)
         order = torch.sort(values, dim=1, descending=True, stable=True)
         scores, indices = order.values[:, :k], places.gather(1, order.indices[:, :k])

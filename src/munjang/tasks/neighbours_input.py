@@ -6,20 +6,21 @@ Everything that can be wrong is found here, before anything is computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from munjang.data.rows import Source, read_texts
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
-    from munjang.vectors.rows import Vectors
+    from munjang.vectors.similarity import Vectors
 
-TextsOrVectors: TypeAlias = "Iterable[str] | Vectors"
+TextsOrVectors: TypeAlias = "Source | Vectors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,19 +33,16 @@ class Material:
 
 def texts_of(data: TextsOrVectors, task: str) -> list[str] | None:
     """The texts, checked; None for vectors."""
-    if isinstance(data, np.ndarray) and data.dtype.kind in "OUT":
-        data = data.tolist()
-    if isinstance(data, np.ndarray) or type(data).__module__.split(".")[0] == "torch":
+    is_array = isinstance(data, np.ndarray) and data.dtype.kind not in "OUT"
+    if is_array or type(data).__module__.split(".")[0] == "torch":
         _check_shape(data, task)
         return None
-    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
-        raise InputError(f"{task} takes a list of texts or vectors [n, d], got {type(data).__name__}")
-    texts: list[str] = list(data)
-    rows: Sequence[object] = texts
-    for number, text in enumerate(rows):
-        if not isinstance(text, str):
-            told = " numpy.asarray(...) makes an array of a list of vectors" if _is_vector(text) else ""
-            raise InputError(f"{task}: text {number} must be a string, got {type(text).__name__};{told}")
+    if isinstance(data, list) and data and isinstance(data[0], np.ndarray | list | tuple):
+        raise InputError(
+            f"{task}: text 0 must be a string, got {type(data[0]).__name__}; numpy.asarray(...) makes an array of a "
+            "list of vectors"
+        )
+    texts = read_texts(data, name=task)
     if not texts:
         raise InputError(f"{task}: there are no texts")
     return texts
@@ -96,7 +94,3 @@ def _check_shape(data: object, task: str) -> None:
         raise InputError(f"{task} takes vectors [n, d] with d >= 1, got shape {shape}")
     if not shape[0]:
         raise InputError(f"{task}: there are no vectors, got shape {shape}")
-
-
-def _is_vector(row: object) -> bool:
-    return isinstance(row, np.ndarray | list | tuple)

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from munjang.errors import InputError
 from munjang.nn.device import choose_device
-from munjang.vectors.rows import Vectors, blocks, device_of, rows_of
-from munjang.vectors.scores import unit_rows
+from munjang.vectors.similarity import Vectors, as_matrix, blocks, device_of, unit_rows
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -76,7 +75,7 @@ class UnitRows:
     """A checked matrix whose rows are read at length 1, in float32, on the device that computes."""
 
     def __init__(self, vectors: Vectors, *, device: str | None = None, memory_mb: float = 64) -> None:
-        self._rows = rows_of(vectors, "vectors")
+        self._rows = as_matrix(vectors, "vectors")
         if vectors.ndim != 2:
             raise InputError(f"expected vectors [n, d], got one vector of shape {tuple(vectors.shape)}")
         if self._rows.count >= 2**31:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from munjang.errors import MissingExtraError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.neighbours_tiles import Pairs, UnitRows
-from munjang.vectors.rows import blocks
+from munjang.vectors.similarity import blocks
 
 _BLOCK = 8192
 _TRAIN = 64  # rows for each centre
@@ -42,7 +42,7 @@ def neighbour_pairs(
     index = _index(rows, probes)
     k = min(per_text + 1, rows.count)  # one more: the row itself
     last = np.full(rows.count, -np.inf, np.float32)  # [n], of each row's list; -inf where it is not full
-    with progress_teller(progress, rows.count) as done:
+    with track(progress, rows.count) as done:
         for part in blocks(rows.count, _BLOCK):
             scores, found = index.search(rows.read(part).cpu().numpy(), k)
             last[part] = np.where(found[:, -1] >= 0, scores[:, -1], -np.inf)

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks.neighbours_input import TextsOrVectors, material_of, model_for, texts_of, threshold_for
 from munjang.tasks.paraphrase_groups import Duplicates, Joined, equal_texts
 
 if TYPE_CHECKING:
     from munjang.bi_encoder import BiEncoder
     from munjang.tasks.neighbours_tiles import Pairs, Tiles, UnitRows
-    from munjang.vectors.rows import Vectors
+    from munjang.vectors.similarity import Vectors
 
 _AUTO = 200_000  # rows: from here on 'auto' is approximate on a CPU
 _LISTED = 100  # neighbours of a row that an approximate search looks at where no number is given

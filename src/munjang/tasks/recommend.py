@@ -23,7 +23,7 @@ from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError, MunjangWarning
 from munjang.index.results import Passage, Stage
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.tasks import recommend_saving
 from munjang.tasks.recommend_items import Chunking, Items, Text, encode_text, make_items
 from munjang.vectors import top_k

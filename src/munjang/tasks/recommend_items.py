@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from munjang.bi_encoder import BiEncoder
+from munjang.data.documents import open_documents
 from munjang.errors import InputError
 from munjang.index.results import Passage
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.tasks.classifier_heads import unit
 from munjang.text.chunks import Chunk, chunk_all
 
@@ -89,11 +90,10 @@ def make_items(
 ) -> Items:
     """Items of records with `text`, `id` and anything else; in one pass, so that a stream will do."""
     how.check(model)
-    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
-        raise InputError(f"expected a list or stream of items, dicts with id and text, got {type(records).__name__}")
+    records = open_documents(records)
     total = len(records) if isinstance(records, Sized) else None
     given: list[str] = []
-    with progress_teller(progress, total) as done:
+    with track(progress, total) as done:
         made = _made(_checked(records, given), model, how, done)
     if not made:
         raise InputError(f"there is nothing to recommend: {len(given):,} items, none with words in its text")

@@ -10,8 +10,7 @@ import torch
 
 from munjang.errors import InputError
 from munjang.tasks.neighbours_tiles import UnitRows
-from munjang.vectors.rows import blocks
-from munjang.vectors.scores import unit_rows
+from munjang.vectors.similarity import blocks, unit_rows
 
 Numbers = npt.NDArray[np.int64]
 _BLOCK = 8192

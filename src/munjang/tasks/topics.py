@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from munjang.data.rows import read_texts
 from munjang.errors import InputError
-from munjang.inputs import Progress, as_rows
+from munjang.progress import Progress
 from munjang.tasks import topics_saving
 from munjang.tasks.candidates import Language, check_choices
 from munjang.tasks.class_tfidf import Word, class_words
@@ -82,7 +83,10 @@ class Topics:
 
     def assign(self, given: Sequence[str] | Array, *, progress: Progress = False) -> Assigned:
         """The topic of each new text, or vector [n, d]: the one whose vector is nearest; -1 where none is near."""
-        rows = given if isinstance(given, np.ndarray) else self.model.encode_document(_texts(given), progress=progress)
+        if isinstance(given, np.ndarray) and given.dtype.kind not in "OUT":
+            rows = given
+        else:
+            rows = self.model.encode_document(read_texts(given), progress=progress)
         if not len(rows):
             return Assigned(np.zeros(0, np.int64), np.zeros(0, np.float32))
         rows = check_vectors(rows)
@@ -168,7 +172,7 @@ def topics(
     k: how many ('kmeans'); None chooses by silhouette. 'hdbscan' finds their number itself and leaves texts that lie
     between topics without one (extra `tasks`).
     """
-    given = _texts(texts)
+    given = read_texts(texts)
     _check(given, k, method, vectors)
     if vectors is None and model is None:
         from munjang.loading import load
@@ -192,15 +196,6 @@ def topics(
         floors = np.array([np.quantile(own[labels == number], _LEAST) for number in range(len(centres))], np.float32)
     reference = None if model is None else ModelReference.of(model)
     return Topics(found, centres, floors, labels, own, method, options.language, reference, model)
-
-
-def _texts(given: Sequence[str]) -> list[str]:
-    rows, _ = as_rows(given)
-    texts = list(rows)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"text {number} must be a string, got {type(text).__name__}: {text!r:.60}")
-    return texts
 
 
 def _check(texts: Sequence[str], k: int | None, method: str, vectors: Array | None) -> None:

@@ -1,85 +1,165 @@
-"""Texts to token ids: special tokens added, cut to `max_length`, ragged and never padded.
+"""Texts to token ids, with special tokens and truncated to `max_length`, without padding; reading and saving.
 
-    texts -> words.py (word by word, from a table) or the `tokenizers` library -> body ids -> cut and frame -> Tokens
+    texts -> ids alone (fast_words.py, or the `tokenizers` library) -> truncate and frame -> Tokens
 
-Cutting is ours, not the backend's: a backend that truncates has mutable state ('Already borrowed' between
-threads) and forgets how long a text was. Here the body of each text is encoded without special tokens, cut to
-the room that is left, and framed by the special ids that the backend's post-processor would add. That this
-equals what the backend does is checked on probe texts at load. A backend for which it does not hold encodes with
-special tokens, and a copy of it with truncation on cuts the texts that are too long.
+Truncation is ours: a backend that truncates has mutable state ("Already borrowed" between threads) and does not report
+how long a text was. That framing with special ids gives what the backend gives is checked on sample texts at load. A
+backend for which it does not hold adds the special tokens itself, and a copy of it truncates.
 """
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
+import re
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import normalizers
+from tokenizers import normalizers, pre_tokenizers
 
-from munjang.errors import InputError, ModelError
-from munjang.text.backend import encode_ids
-from munjang.text.convert import VOCABULARY_FILES, read_folder, token_text
-from munjang.text.locality import describe, flatten
-from munjang.text.ragged import Int32, Int64, from_lists, positions, starts_of
-from munjang.text.words import WordPath
+from munjang.errors import InputError, ModelError, ModelWarning
+from munjang.text.fast_words import LONE_SURROGATE, WordTokenizer, encode_ids, encodings, steps
+from munjang.text.packing import Int32, Int64, Tokens, from_lists, positions, starts_of
 
-if TYPE_CHECKING:
-    from munjang.text.pairs import PairFrame
-
+SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
+VOCABULARY_FILES = ("vocab.txt", "vocab.json", "merges.txt", *SENTENCEPIECE_FILES)
 DEFAULT_MAX_LENGTH = 512
-_WINDOW = 65_536  # texts tokenised at a time
-# Kinds for which transformers makes no segment ids, whatever the backend says.
-WITHOUT_SEGMENTS = (
+_WINDOW = 65_536  # texts tokenized at once
+_SAMPLES = ("A B C, 1-2 3", "한국어 문장을 토큰으로 나눈다.", "word by word", "a")
+_PAIR_SAMPLES = [(a, b) for a in _SAMPLES for b in (_SAMPLES[1], _SAMPLES[3], "")]
+# Classes for which transformers makes no segment ids, whatever the backend does.
+_WITHOUT_SEGMENTS = (
     "RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "DistilBertTokenizer", "MPNetTokenizer",
     "TokenizersBackend",
 )  # fmt: skip
-# Not copied from tokenizer_config.json: what tokenizer.json says itself, names of code, traces of how it was loaded.
-_NOT_SAVED = (
+# Not copied from tokenizer_config.json: what tokenizer.json says, names of code, traces of how it was loaded.
+_NOT_SAVED = {
     "add_bos_token", "add_eos_token", "auto_map", "backend", "files_loaded", "is_local", "local_files_only",
     "name_or_path", "processor_class", "special_tokens_map_file", "tokenizer_class", "tokenizer_file",
-)  # fmt: skip
-PROBES = ("a", "word by word", "한국어 문장을 토큰으로 나눈다.", "A B C, 1-2 3")
+}  # fmt: skip
+_BERT_LIKE = {"Bert", "DistilBert", "Electra", "MPNet", "MobileBert", "ConvBert", "Funnel"}
+# tokenizer_config.json -> the field of BertNormalizer
+_BERT_OPTIONS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
+# A tokenizer.json can hang or fill the memory: a chain of replacing normalizers multiplies a text, a pattern can
+# backtrack without end, a template can repeat a list of ids. Published tokenizers stay far below these limits.
+_MAX_BYTES = 512 << 20  # Gemma's tokenizer.json has 33 million
+_MAX_STEPS = 64  # normalizers, and pre-tokenizers
+_MAX_GROWTH = 64  # of a text, by replacing normalizers
+_MAX_REPEATS = 6  # unbounded quantifiers in one alternative of a pattern
+_MAX_SPECIALS = 1000  # special tokens around a text
+_CLASS_OR_ESCAPE = re.compile(r"\\[pPx]\{[^}]*\}|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]", re.DOTALL)
+_CHOICE = re.compile(r"[*+|]|\{\d*,\d*\}|[^(]\?")  # can match in more than one way; {3} cannot
+_QUANTIFIER = re.compile(r"[*+]|\{\d+,\}")
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """A ragged batch of token ids, special tokens included, cut to max_length."""
+class Frame:
+    """The special ids around a text (before, after) or a pair (before, between, after), and the segments of all."""
 
-    ids: Int32  # [total]
-    lengths: Int32  # [n]
-    truncated: int  # how many texts were cut
-    longest: int  # tokens of the longest text before cutting, special tokens included; 0 when n == 0
-    segments: Int32 | None = None  # [total], which text of a pair each token is of; None means all 0
+    specials: tuple[tuple[int, ...], ...]
+    special_segments: tuple[tuple[int, ...], ...]
+    text_segments: tuple[int, ...]
 
+    @classmethod
+    def of(cls, backend: tokenizers.Tokenizer, samples: Sequence[tuple[str, ...]]) -> Frame | None:
+        """The frame of a backend, found on sample rows of texts; None where it does more than frame them."""
+        bodies = [encode_ids(backend, row, special=False) for row in samples]
+        inputs: Any = [row[0] if len(row) == 1 else row for row in samples]
+        rows = [(row.ids, row.type_ids) for row in encodings(backend, inputs, special=True)]
+        ids, segments = rows[0]
+        extra = len(ids) - sum(map(len, bodies[0]))
+        # counts: special tokens up to the first text, up to the second, ...
+        for counts in combinations_with_replacement(range(extra + 1), len(bodies[0])):
+            bounds, end = [0], 0
+            for count, body in zip(counts, bodies[0], strict=True):
+                bounds += [count + end, count + end + len(body)]
+                end += len(body)
+            spans = [slice(start, stop) for start, stop in pairwise([*bounds, len(ids)])]
+            frame = cls(
+                tuple(tuple(ids[span]) for span in spans[::2]),
+                tuple(tuple(segments[span]) for span in spans[::2]),
+                tuple(next(iter(segments[span]), 0) for span in spans[1::2]),
+            )
+            if all(frame._around(body) == row for body, row in zip(bodies, rows, strict=True)):
+                return frame
+        return None
 
-@dataclass(frozen=True)
-class _Known:
-    """Texts with their ids, without special tokens."""
+    def _around(self, texts: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+        """Ids and segments of one row."""
+        ids, segments = list(self.specials[0]), list(self.special_segments[0])
+        for body, segment, special, kinds in zip(
+            texts, self.text_segments, self.specials[1:], self.special_segments[1:], strict=True
+        ):
+            ids += [*body, *special]
+            segments += [*[segment] * len(body), *kinds]
+        return ids, segments
 
-    places: Mapping[str, int]
-    ids: Int32  # [total]
-    lengths: Int32  # [texts]
-    starts: Int64  # [texts]
+    @property
+    def size(self) -> int:
+        """Number of special tokens."""
+        return sum(map(len, self.specials))
 
-    def of(self, texts: Sequence[str]) -> tuple[Int32, Int32] | None:
-        """As `Tokenizer.bodies` answers; None where a text is not among them."""
-        try:
-            rows = np.fromiter(map(self.places.__getitem__, texts), np.int64, len(texts))
-        except KeyError:
-            return None
-        lengths = self.lengths[rows]
-        return self.ids[positions(self.starts[rows], lengths)], lengths
+    @property
+    def one_segment(self) -> bool:
+        """Whether every token has segment 0, as in RoBERTa."""
+        return not (any(self.text_segments) or any(map(any, self.special_segments)))
+
+    def build(self, texts: Int32, lengths: Int32, *, segmented: bool) -> tuple[Int32, Int32, Int32 | None]:
+        """Put the special ids around truncated texts.
+
+        texts: [total], row after row; lengths: [n, 1], or [n, 2] for pairs.
+        Returns ids [total], lengths [n] and, if `segmented`, segments [total] of the framed rows.
+        """
+        framed: Int32 = lengths.sum(axis=1, dtype=np.int32) + np.int32(self.size)
+        ids = np.empty(int(framed.sum()), np.int32)
+        segments = np.empty(len(ids), np.int32) if segmented else None
+        is_text = np.ones(len(ids), bool)
+        at = starts_of(framed)  # [n], the next position to fill in each row
+        for part, (specials, kinds) in enumerate(zip(self.specials, self.special_segments, strict=True)):
+            for special, kind in zip(specials, kinds, strict=True):
+                ids[at], is_text[at] = special, False
+                if segments is not None:
+                    segments[at] = kind
+                at = at + 1
+            if part < lengths.shape[1]:
+                at = at + lengths[:, part]
+        ids[is_text] = texts
+        if segments is not None:
+            segments[is_text] = np.repeat(np.tile(self.text_segments, len(lengths)), lengths.ravel())
+        return ids, framed, segments
 
 
 class Tokenizer:
-    """A `tokenizers` backend with exact cutting and a fast path; safe to use from several threads."""
+    """A `tokenizers` backend with exact truncation and a fast path for words. Safe to use from several threads.
+
+    Args:
+        backend: of the `tokenizers` library. One with truncation or padding is copied, not changed.
+        max_length: most tokens of a text, special tokens included.
+        pad_id: id of the padding token.
+        keep_end: whether truncation drops the beginning of a text (truncation_side "left").
+        config: content of tokenizer_config.json, which `save` writes back.
+        source: folder whose vocabulary files `save` copies.
+
+    Example:
+        >>> tokenizer = munjang.load().tokenizer
+        >>> tokens = tokenizer.encode(["비가 온다", "rain"])
+        >>> tokens.lengths
+        array([4, 3], dtype=int32)
+    """
 
     def __init__(
         self,
@@ -91,57 +171,72 @@ class Tokenizer:
         config: Mapping[str, Any] | None = None,
         source: Path | None = None,
     ) -> None:
+        if backend.truncation is not None or backend.padding is not None:
+            backend = copy.deepcopy(backend)
+            backend.no_truncation()
+            backend.no_padding()
         self.backend = backend
         self.pad_id = pad_id
-        self._keep_end = keep_end  # truncation_side == "left": the end of a long text is kept
-        self._config = dict(config or {})
+        self.keep_end = keep_end
+        self.config = dict(config or {})  # empty for a backend that came without a folder
+        self.ignores_segments = _ignores_segments(self.config)  # whether the model gets no segments of pairs
+        self.frame = Frame.of(backend, [(sample,) for sample in _SAMPLES])
+        self.words = None if self.frame is None else WordTokenizer.for_backend(backend)
         self._source = source
-        self._vocab_size: int | None = None
-        self._cutter: tokenizers.Tokenizer | None = None
-        frame = _frame_of(backend)
-        self._framed = frame is not None
-        self.prefix, self.suffix = frame or ((), ())
-        self._words = WordPath.for_backend(backend) if self._framed else None
-        self._known: _Known | None = None  # texts that were tokenised before
-        self.known_pair_frame: tuple[PairFrame | None] | None = None  # what `pairs.pair_frame` found
-        self.ignores_segments = _ignores_segments(self._config)  # whether the model is not told of a pair's segments
+        self._truncating: tuple[int, tokenizers.Tokenizer] | None = None
+        self._cached: tuple[dict[str, int], Int32, Int32, Int64] | None = None  # row of a text, ids, lengths, starts
         self.max_length = max_length
 
     @classmethod
     def from_folder(cls, folder: Path, *, max_length: int | None = None, lower_case: bool = False) -> Tokenizer:
-        """Read tokenizer.json, or build one from the vocabulary files of older checkpoints.
+        """Read a tokenizer as transformers saves it.
 
-        `max_length` wins over the folder's model_max_length, and that over 512.
+        Args:
+            folder: contains tokenizer.json, or the vocabulary files of older checkpoints.
+            max_length: (default: model_max_length of the folder, or 512).
+            lower_case: lower-case texts first, as do_lower_case of sentence-transformers does.
+
+        Raises:
+            ModelError: if there is no tokenizer, or it is damaged or unsafe.
+            MissingExtraError: if a SentencePiece model needs transformers, which is not installed.
         """
-        loaded = read_folder(Path(folder))
-        stated = loaded.config.get("model_max_length")
-        if max_length is None:
-            # 1e30 is how transformers writes "no limit"
-            sane = isinstance(stated, int | float) and 0 < stated < 1e6
-            max_length = int(stated or 0) if sane else DEFAULT_MAX_LENGTH
-        return cls(
-            _lower_casing(loaded.backend) if lower_case else loaded.backend,
-            max_length=max_length,
-            pad_id=_pad_id(loaded.backend, loaded.config, loaded.pad_id),
-            keep_end=loaded.config.get("truncation_side") == "left",
-            config=loaded.config,
-            source=Path(folder),
-        )
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise ModelError(f"a tokenizer is read from a folder, but {folder} is not a folder")
+        config = {**read_object(folder / "special_tokens_map.json"), **read_object(folder / "tokenizer_config.json")}
+        if (folder / "tokenizer.json").is_file():
+            backend = read_backend(folder / "tokenizer.json")
+            _apply_config(backend, config, folder / "tokenizer.json")
+        else:
+            from munjang.text.foreign import read_vocabulary
 
-    @classmethod
-    def from_backend(
-        cls, backend: tokenizers.Tokenizer, *, max_length: int, pad_id: int = 0, lower_case: bool = False
-    ) -> Tokenizer:
-        """Wrap a backend. One with truncation or padding on is copied, so that the caller's stays as it was."""
-        if backend.truncation is not None or backend.padding is not None or lower_case:
-            backend = tokenizers.Tokenizer.from_str(backend.to_str())
-            backend.no_truncation()
-            backend.no_padding()
-        return cls(_lower_casing(backend) if lower_case else backend, max_length=max_length, pad_id=pad_id)
+            backend = read_vocabulary(folder, config)
+        padding = backend.padding
+        backend.no_truncation()
+        backend.no_padding()
+        if max_length is None:
+            stated = config.get("model_max_length")
+            # 1e30 is how transformers writes "no limit"
+            limited = isinstance(stated, int | float) and 0 < stated < 1e6
+            max_length = int(stated or 0) if limited else DEFAULT_MAX_LENGTH
+        names = (token_text(config.get("pad_token")), "[PAD]", "<pad>")
+        pad_ids = [backend.token_to_id(name) for name in names if name is not None]
+        pad_ids += [None if padding is None else int(padding["pad_id"]), 0]
+        if lower_case and not any(step["type"] == "Lowercase" for step in steps(backend.normalizer)):
+            lower, present = normalizers.Lowercase(), backend.normalizer
+            backend.normalizer = lower if present is None else normalizers.Sequence([lower, present])
+        return cls(
+            backend,
+            max_length=max_length,
+            pad_id=next(pad_id for pad_id in pad_ids if pad_id is not None),
+            keep_end=config.get("truncation_side") == "left",
+            config=config,
+            source=folder,
+        )
 
     @property
     def max_length(self) -> int:
-        """The most tokens that a text may have, special tokens included."""
+        """Most tokens of a text, special tokens included."""
         return self._max_length
 
     @max_length.setter
@@ -152,219 +247,312 @@ class Tokenizer:
                 f"max_length must be a whole number of at least {least} "
                 f"({self.specials} special tokens and one of the text), got {value!r}"
             )
-        if not self._framed:
-            self._cutter = self.cutter(value)
         self._max_length = value
-
-    def cutter(self, max_length: int | None = None) -> tokenizers.Tokenizer:
-        """A copy of the backend that cuts by itself; of a pair, the longer text first."""
-        cutter = tokenizers.Tokenizer.from_str(self.backend.to_str())
-        cutter.enable_truncation(max_length or self._max_length, direction="left" if self._keep_end else "right")
-        return cutter
-
-    @property
-    def keeps_end(self) -> bool:
-        """Whether the end of a long text is kept, not its beginning (truncation_side 'left')."""
-        return self._keep_end
 
     @property
     def specials(self) -> int:
-        """How many special tokens a text gets."""
-        if self._framed:
-            return len(self.prefix) + len(self.suffix)
-        return int(self.backend.num_special_tokens_to_add(False))
+        """Number of special tokens around a text."""
+        return int(self.backend.num_special_tokens_to_add(False)) if self.frame is None else self.frame.size
 
     @property
+    def prefix(self) -> tuple[int, ...]:
+        """Special ids before a text."""
+        return () if self.frame is None else self.frame.specials[0]
+
+    @property
+    def suffix(self) -> tuple[int, ...]:
+        """Special ids after a text."""
+        return () if self.frame is None else self.frame.specials[-1]
+
+    @cached_property
+    def pair_frame(self) -> Frame | None:
+        """The special ids around a pair; None where the backend does more than frame it."""
+        return Frame.of(self.backend, _PAIR_SAMPLES)
+
+    @cached_property
     def vocab_size(self) -> int:
-        """The highest id + 1, added tokens included."""
-        if self._vocab_size is None:
-            self._vocab_size = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        return self._vocab_size
+        """Highest id + 1, added tokens included."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, texts: Sequence[str], *, by_words: bool = True) -> Tokens:
-        """Token ids of each text, special tokens included, cut to max_length.
+        """Tokenize texts, add special tokens and truncate to max_length.
 
-        by_words: through the table of words where the backend allows it; False leaves all the work to the backend,
-        which does it on all cores without the interpreter. The ids are the same.
+        Args:
+            texts: any strings, in valid Unicode.
+            by_words: use the word table where it is exact; False leaves all work to the library, which uses all cores
+                and releases the interpreter. The ids are the same.
+
+        Raises:
+            InputError: if a text is not valid Unicode.
         """
-        max_length, cutter = self._max_length, self._cutter
-        if cutter is not None:
-            return self._encode_by_backend(texts, max_length, cutter)
+        if self.frame is None:
+            return replace(self.encode_by_backend(texts), segments=None)
+        room = self._max_length - self.frame.size
         ids, lengths = self.bodies(texts, by_words=by_words)
-        return self._frame(ids, lengths, max_length)
+        longest = int(lengths.max()) + self.frame.size if len(lengths) else 0
+        truncated = int(np.count_nonzero(lengths > room))
+        if truncated:
+            kept = np.minimum(lengths, np.int32(room))  # [n]
+            starts = starts_of(lengths) + (lengths - kept if self.keep_end else 0)
+            ids, lengths = ids[positions(starts, kept)], kept
+        if self.frame.size:
+            ids, lengths, _ = self.frame.build(ids, lengths[:, None], segmented=False)
+        return Tokens(ids, lengths, truncated, longest)
 
     def count(self, texts: Sequence[str]) -> Int32:
-        """Tokens of each text before cutting, special tokens included, [n]."""
-        if self._cutter is not None:
+        """Number of tokens of each text before truncation, special tokens included, [n]."""
+        if self.frame is None:
             return from_lists(encode_ids(self.backend, texts, special=True))[1]
         _, lengths = self.bodies(texts)
-        return lengths + np.int32(self.specials)
+        return lengths + np.int32(self.frame.size)
 
     def bodies(self, texts: Sequence[str], *, by_words: bool = True) -> tuple[Int32, Int32]:
-        """Ids [total] and lengths [n] of the texts alone: without special tokens and uncut."""
-        if self._known is not None and (found := self._known.of(texts)) is not None:
-            return found
-        if self._words is not None and by_words:
-            return self._words.encode(texts)
+        """Ids [total] and lengths [n] of the texts alone: no special tokens, no truncation."""
+        if self._cached is not None:
+            row_of, ids, lengths, starts = self._cached
+            try:
+                rows = np.fromiter(map(row_of.__getitem__, texts), np.int64, len(texts))
+                return ids[positions(starts[rows], lengths[rows])], lengths[rows]
+            except KeyError:  # a text that is not cached
+                pass
+        if self.words is not None and by_words:
+            return self.words.encode(texts)
         return from_lists(encode_ids(self.backend, texts, special=False))
 
-    def remembering(self, texts: Sequence[str]) -> Tokenizer:
-        """A copy that has tokenised these texts, each once: for data in which the same ones stand again and again.
+    def with_cache(self, texts: Sequence[str]) -> Tokenizer:
+        """A copy that has tokenized these texts, for data in which the same texts repeat.
 
-        They must be different. The ids are the same as without; other texts are tokenised as always.
+        Args:
+            texts: distinct texts. Other texts are tokenized as usual, and the ids are the same either way.
         """
-        if self._cutter is not None or not len(texts):  # the backend cuts by itself, and wants whole texts
+        if self.frame is None or not texts:
             return self
         parts = [self.bodies(texts[at : at + _WINDOW]) for at in range(0, len(texts), _WINDOW)]
         lengths = np.concatenate([part[1] for part in parts])
-        places = {text: place for place, text in enumerate(texts)}
-        other = copy.copy(self)
-        other._known = _Known(places, np.concatenate([part[0] for part in parts]), lengths, starts_of(lengths))
-        return other
+        cached = copy.copy(self)
+        row_of = {text: row for row, text in enumerate(texts)}
+        cached._cached = row_of, np.concatenate([part[0] for part in parts]), lengths, starts_of(lengths)
+        return cached
 
-    def _frame(self, ids: Int32, lengths: Int32, max_length: int) -> Tokens:
-        """Cut each row to the room that the special tokens leave, and put these around it."""
-        before, after = len(self.prefix), len(self.suffix)
-        room = max_length - before - after
-        kept = np.minimum(lengths, np.int32(room))
-        longest = int(lengths.max()) + before + after if len(lengths) else 0
-        truncated = int(np.count_nonzero(lengths > room))
-        if truncated:
-            starts = starts_of(lengths)
-            ids = ids[positions(starts + (lengths - kept) if self._keep_end else starts, kept)]
-        if before + after == 0:
-            return Tokens(ids, kept, truncated, longest)
-        framed = kept + np.int32(before + after)
-        ends = np.cumsum(framed, dtype=np.int64)
-        flat = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
-        body = np.ones(len(flat), dtype=bool)
-        for place, special in enumerate(self.prefix):
-            at = ends - framed + place
-            flat[at], body[at] = special, False
-        for place, special in enumerate(self.suffix):
-            at = ends - after + place
-            flat[at], body[at] = special, False
-        flat[body] = ids
-        return Tokens(flat, framed, truncated, longest)
+    def encode_by_backend(self, inputs: Sequence[str] | Sequence[tuple[str, str]]) -> Tokens:
+        """Tokenize texts or pairs whose special tokens are not simply around them."""
+        max_length = self._max_length
+        rows = encodings(self.backend, inputs, special=True)
+        longest = max((len(row.ids) for row in rows), default=0)
+        long = [index for index, row in enumerate(rows) if len(row.ids) > max_length]
+        if long:
+            cached = self._truncating
+            if cached is None or cached[0] != max_length:
+                cached = max_length, copy.deepcopy(self.backend)
+                cached[1].enable_truncation(max_length, direction="left" if self.keep_end else "right")
+                self._truncating = cached
+            too_long: Any = [inputs[index] for index in long]
+            for index, row in zip(long, encodings(cached[1], too_long, special=True), strict=True):
+                rows[index] = row
+        ids, lengths = from_lists([row.ids for row in rows])
+        segments, _ = from_lists([row.type_ids for row in rows])
+        return Tokens(ids, lengths, len(long), longest, segments if segments.any() else None)
 
-    def _encode_by_backend(self, texts: Sequence[str], max_length: int, cutter: tokenizers.Tokenizer) -> Tokens:
-        """For backends whose special tokens do not simply stand around the text."""
-        rows = encode_ids(self.backend, texts, special=True)
-        longest = max(map(len, rows), default=0)
-        long = [index for index, row in enumerate(rows) if len(row) > max_length]
-        for index, row in zip(long, encode_ids(cutter, [texts[i] for i in long], special=True), strict=True):
-            rows[index] = row
-        return Tokens(*from_lists(rows), truncated=len(long), longest=longest)
+    def special_tokens(self) -> dict[str, str]:
+        """The special tokens by their names in transformers: as the folder said, else as the backend shows."""
+        names = {"pad_token": self.backend.id_to_token(self.pad_id)}
+        names["unk_token"] = getattr(self.backend.model, "unk_token", None)
+        names["cls_token"] = self.backend.id_to_token(self.prefix[0]) if self.prefix else None
+        names["sep_token"] = self.backend.id_to_token(self.suffix[-1]) if self.suffix else None
+        stated = {name: token_text(value) for name, value in self.config.items() if name.endswith("_token")}
+        names |= {name: text for name, text in stated.items() if text is not None}
+        return {name: text for name, text in names.items() if text is not None}
 
     def save(self, folder: Path, *, segments: bool | None = None, compact: bool = False) -> None:
-        """Write tokenizer.json and the two JSON files about it, and the vocabulary files that it came with.
+        """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and the vocabulary files.
 
-        segments: whether transformers passes segment ids to the model, whose default differs between releases and
-        classes (default: as the tokenizer was loaded). compact: tokenizer.json on one line, and no vocabulary files,
-        which nobody reads who reads tokenizer.json.
+        Args:
+            folder: created if missing.
+            segments: whether transformers passes segment ids to the model, whose default differs between releases and
+                classes (default: as loaded).
+            compact: write tokenizer.json on one line and omit the vocabulary files, which only older programs read.
+
+        Raises:
+            ModelError: if the configuration cannot be written as JSON.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / "tokenizer.json"), pretty=not compact)
         special = self.special_tokens()
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, **_portable(self._config, self.backend)}
-        config["model_max_length"] = self._max_length
-        if self._keep_end:
-            config["truncation_side"] = "left"
         segments = not self.ignores_segments if segments is None else segments
-        config["model_input_names"] = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
-        _write_json(folder / "tokenizer_config.json", config)
-        _write_json(folder / "special_tokens_map.json", special)
-        for name in () if compact else VOCABULARY_FILES:
-            source = self._source / name if self._source is not None else None
-            if source is not None and source.is_file() and source.resolve() != (folder / name).resolve():
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **special,
+            **self._portable_config(),
+            "model_max_length": self._max_length,
+            **({"truncation_side": "left"} if self.keep_end else {}),
+            "model_input_names": ["input_ids", *["token_type_ids"] * segments, "attention_mask"],
+        }
+        files = {"tokenizer_config.json": config, "special_tokens_map.json": special}
+        try:
+            for name, content in files.items():
+                text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+                (folder / name).write_text(text, encoding="utf-8")
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"the settings of the tokenizer cannot be written: {error}") from error
+        if self._source is None or compact:
+            return
+        for name in VOCABULARY_FILES:
+            source = self._source / name
+            if source.is_file() and source.resolve() != (folder / name).resolve():
                 shutil.copyfile(source, folder / name)
 
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """What tokenizer_config.json and special_tokens_map.json said; empty for a backend that came without them."""
-        return self._config
+    def _portable_config(self) -> dict[str, Any]:
+        """The settings with which transformers 4 and 5 both load tokenizer.json exactly as it is.
 
-    def special_tokens(self) -> dict[str, str]:
-        """What transformers calls the special tokens: as the folder said, else as the frame and the model show."""
-        found: dict[str, str] = {}
-        if pad := self.backend.id_to_token(self.pad_id):
-            found["pad_token"] = pad
-        if isinstance(unknown := getattr(self.backend.model, "unk_token", None), str):
-            found["unk_token"] = unknown
-        if self.prefix and (begin := self.backend.id_to_token(self.prefix[0])):
-            found["cls_token"] = begin
-        if self.suffix and (end := self.backend.id_to_token(self.suffix[-1])):
-            found["sep_token"] = end
-        for name, value in self._config.items():
-            text = token_text(value)
-            if name.endswith("_token") and text is not None:
-                found[name] = text
-        return found
+        Only the generic class does so: transformers 5 rebuilds the tokenizer for most of the others, and has names
+        (TokenizersBackend) that transformers 4 does not know.
+        """
+        result = {key: value for key, value in self.config.items() if key not in _NOT_SAVED}
+        extra = result.get("extra_special_tokens")
+        if isinstance(extra, list):  # transformers 4 expects a dict here, and a list under another name
+            del result["extra_special_tokens"]
+            result["additional_special_tokens"] = [*(result.get("additional_special_tokens") or []), *extra]
+        # transformers 4 sets the pre-tokenizer to this value, by default to False.
+        splitting = steps(self.backend.pre_tokenizer)
+        if len(splitting) == 1 and "add_prefix_space" in splitting[0]:
+            result["add_prefix_space"] = splitting[0]["add_prefix_space"]
+        else:
+            result.pop("add_prefix_space", None)
+        return result
 
 
-def _frame_of(backend: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The special ids before and after a text, or None if they do not simply stand around it."""
-    bare = encode_ids(backend, PROBES, special=False)
-    full = encode_ids(backend, PROBES, special=True)
-    extra = len(full[0]) - len(bare[0])
-    for before in range(extra + 1):
-        prefix = tuple(full[0][:before])
-        suffix = tuple(full[0][len(full[0]) - (extra - before) :])
-        if all([*prefix, *body, *suffix] == whole for body, whole in zip(bare, full, strict=True)):
-            return prefix, suffix
-    return None
+def token_text(value: object) -> str | None:
+    """The text of a special token, which is written as a string or as {"content": ...}."""
+    if isinstance(value, Mapping):
+        value = value.get("content")
+    if not isinstance(value, str):
+        return None
+    if LONE_SURROGATE.search(value):
+        raise ModelError(f"tokenizer_config.json: the special token {value!a:.80} is not valid Unicode")
+    return value
 
 
-def _lower_casing(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Lower-case before everything else, as sentence-transformers does for do_lower_case, unless it does so already."""
-    parts = flatten(describe(backend.normalizer), "normalizers")
-    if not any(part["type"] == "Lowercase" for part in parts):
-        lower = normalizers.Lowercase()
-        present = backend.normalizer
-        backend.normalizer = lower if present is None else normalizers.Sequence([lower, present])
+def read_text(path: Path) -> str:
+    """The content of a UTF-8 file, or `ModelError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}; fetch the model again") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file does not exist."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(read_text(path))
+    except RecursionError as error:
+        raise ModelError(f"{path} is not valid JSON: it is nested too deeply") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON: {error}; fetch the model again") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def read_backend(path: Path) -> tokenizers.Tokenizer:
+    """Read a tokenizer.json, unless tokenizing with it could hang or fill the memory.
+
+    Raises:
+        ModelError: if the file is damaged, of an unknown kind, or beyond the limits.
+    """
+    if path.is_file() and path.stat().st_size > _MAX_BYTES:
+        raise ModelError(f"{path} has {path.stat().st_size:,} bytes, at most {_MAX_BYTES:,} are read")
+    text = read_text(path)
+    try:
+        backend = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises bare Exception for a file it cannot parse
+        raise ModelError(
+            f"{path} is damaged or of an unknown kind: {str(error)[:300]}; fetch the model again"
+        ) from error
+    growth = 1.0
+    for component in (backend.normalizer, backend.pre_tokenizer):
+        parts = steps(component)
+        if len(parts) > _MAX_STEPS:
+            raise ModelError(
+                f"{path} has {len(parts):,} normalizers or pre-tokenizers, at most {_MAX_STEPS} are supported"
+            )
+        for step in parts:
+            pattern = step.get("pattern") or {}
+            if problem := _unsafe_pattern(pattern.get("Regex") or ""):
+                raise ModelError(f"{path}: the pattern {pattern['Regex']!r:.80} {problem}, which can hang")
+            if step["type"] == "Replace":
+                growth *= max(1.0, len(step["content"]) / len(pattern.get("String") or "x"))
+            elif step["type"] == "Precompiled":
+                growth *= max(1, _longest_replacement(step["precompiled_charsmap"]))
+    if growth > _MAX_GROWTH:
+        raise ModelError(
+            f"{path}: its normalizers can make a text {growth:.3g} times longer, at most {_MAX_GROWTH} times is "
+            "supported"
+        )
+    # Counted without making the ids.
+    specials = max(backend.num_special_tokens_to_add(False), backend.num_special_tokens_to_add(True))
+    if specials > _MAX_SPECIALS:
+        raise ModelError(
+            f"{path} puts {specials:,} special tokens around a text, at most {_MAX_SPECIALS} are supported"
+        )
     return backend
 
 
-def _pad_id(backend: tokenizers.Tokenizer, config: Mapping[str, Any], stated: int | None) -> int:
-    """The padding id by the token's name, else as tokenizer.json padded, else 0."""
-    for name in (token_text(config.get("pad_token")), "[PAD]", "<pad>"):
-        found = backend.token_to_id(name) if name is not None else None
-        if found is not None:
-            return int(found)
-    return stated or 0
+def _longest_replacement(charsmap: str) -> int:
+    """Characters of the longest replacement in SentencePiece's map: size of a trie, the trie, texts ending in 0."""
+    raw = base64.b64decode(charsmap)
+    texts = raw[4 + int.from_bytes(raw[:4], "little") :].split(b"\0")
+    return max(len(text.decode("utf-8", "replace")) for text in texts)
+
+
+def _unsafe_pattern(pattern: str) -> str | None:
+    """What makes a regular expression backtrack exponentially or nearly so, if anything."""
+    bare = _CLASS_OR_ESCAPE.sub("x", pattern)
+    opened: list[int] = []
+    for position, character in enumerate(bare):
+        if character == "(":
+            opened.append(position)
+        elif character == ")" and opened:
+            inside = bare[opened.pop() + 1 : position]
+            if _QUANTIFIER.match(bare, position + 1) and _CHOICE.search(inside):
+                return "repeats a group that repeats"
+    if any(len(_QUANTIFIER.findall(part)) > _MAX_REPEATS for part in bare.split("|")):
+        return f"has more than {_MAX_REPEATS} repeats"
+    return None
+
+
+def _apply_config(backend: tokenizers.Tokenizer, config: Mapping[str, Any], path: Path) -> None:
+    """Let tokenizer_config.json win over tokenizer.json, as in transformers, with a warning."""
+    family = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
+    if family in _BERT_LIKE and isinstance(backend.normalizer, normalizers.BertNormalizer):
+        component: Any = backend.normalizer
+        fields = _BERT_OPTIONS
+    elif family == "Roberta" and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+        component = backend.pre_tokenizer
+        fields = {"add_prefix_space": "add_prefix_space"}
+    else:
+        return
+    for key, field in fields.items():
+        present = getattr(component, field)
+        if key not in config or config[key] == present:
+            continue
+        warnings.warn(
+            f"{path} has {field}={present}, but tokenizer_config.json beside it has {key}={config[key]}; "
+            "the latter is used, as transformers does",
+            ModelWarning,
+            stacklevel=2,
+        )
+        try:
+            setattr(component, field, config[key])
+        except TypeError as error:
+            raise ModelError(f"tokenizer_config.json beside {path}: {key!r} is {config[key]!r:.80}: {error}") from error
 
 
 def _ignores_segments(config: Mapping[str, Any]) -> bool:
-    """Whether transformers hands no segment ids to the model: as model_input_names says, else by the kind it names."""
+    """Whether transformers passes no segment ids to the model: by model_input_names, else by the tokenizer's class."""
     names = config.get("model_input_names")
     if isinstance(names, list):
         return "token_type_ids" not in names
-    return str(config.get("tokenizer_class", "")).removesuffix("Fast") in WITHOUT_SEGMENTS
-
-
-def _portable(config: Mapping[str, Any], backend: tokenizers.Tokenizer) -> dict[str, Any]:
-    """The settings with which transformers 4 and 5 both load tokenizer.json exactly as it is.
-
-    Only the generic class does so: transformers 5 rebuilds the tokenizer for most of the others, and has names
-    (TokenizersBackend) that transformers 4 does not know.
-    """
-    result = {key: value for key, value in config.items() if key not in _NOT_SAVED}
-    extra = result.get("extra_special_tokens")
-    if isinstance(extra, list):  # transformers 4 expects a dict here, and a list under its own name
-        del result["extra_special_tokens"]
-        result["additional_special_tokens"] = [*(result.get("additional_special_tokens") or []), *extra]
-    # transformers 4 sets the pre-tokenizer to this value, by default to False.
-    splitting = describe(backend.pre_tokenizer)
-    if splitting is not None and "add_prefix_space" in splitting:
-        result["add_prefix_space"] = splitting["add_prefix_space"]
-    else:
-        result.pop("add_prefix_space", None)
-    return result
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{path.name} cannot be written: {error}") from error
+    return str(config.get("tokenizer_class", "")).removesuffix("Fast") in _WITHOUT_SEGMENTS

@@ -24,8 +24,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from munjang import checkpoint
-from munjang.durable import disk_errors, sync_folder, write_whole
 from munjang.errors import ResumeError
+from munjang.files import atomic_write, disk_errors, sync_folder
 from munjang.training.processes import Processes
 
 _PREFIX = "step-"
@@ -46,8 +46,8 @@ def write_checkpoint(
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
             data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors})
-            write_whole(aside / "state.safetensors", data)
-            write_whole(aside / "state.json", json.dumps({"step": step, **facts}).encode())
+            atomic_write(aside / "state.safetensors", data)
+            atomic_write(aside / "state.json", json.dumps({"step": step, **facts}).encode())
             shutil.rmtree(target, ignore_errors=True)
             os.replace(aside, target)
         except OSError:
@@ -99,9 +99,9 @@ def write_finished(folder: Path, objectives: Mapping[str, Tensor], result: Mappi
         result: the `TrainingResult` as JSON takes it
     """
     if objectives:
-        write_whole(folder / _OBJECTIVES, save({name: one.detach().cpu() for name, one in objectives.items()}))
+        atomic_write(folder / _OBJECTIVES, save({name: one.detach().cpu() for name, one in objectives.items()}))
     text = json.dumps({**result, "weights": _hash_weights(folder / "model")}, ensure_ascii=False, indent=2, default=str)
-    write_whole(folder / _RESULT, (text + "\n").encode())
+    atomic_write(folder / _RESULT, (text + "\n").encode())
 
 
 def last_finished(

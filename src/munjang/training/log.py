@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, write_whole
-from munjang.inputs import Progress
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import Progress
 
 
 class RunLog:
@@ -33,7 +33,7 @@ class RunLog:
         if self._path is None or not self._path.is_file():
             return
         kept = [record for record in read_log(self._path) if int(record["step"]) <= step]
-        write_whole(self._path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept).encode())
+        atomic_write(self._path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept).encode())
 
     def write(self, records: list[dict[str, object]]) -> None:
         if self._path is None:

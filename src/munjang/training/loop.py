@@ -31,10 +31,10 @@ from torch import Tensor
 from munjang import evaluation
 from munjang.checkpoint import CrossParts
 from munjang.cross_encoder import CrossEncoder
-from munjang.durable import OutputLock, disk_errors, write_whole
 from munjang.errors import TrainingError
 from munjang.evaluation import Evaluator, Scores
-from munjang.inputs import Progress
+from munjang.files import OutputLock, atomic_write, disk_errors
+from munjang.progress import Progress
 from munjang.training import batching
 from munjang.training.checkpointing import last_checkpoint, last_finished, write_checkpoint, write_finished
 from munjang.training.graphs import StepGraphs
@@ -274,7 +274,7 @@ class _Run:
             path = self.folder / "bad-batch.jsonl"
             examples = self.tasks[number].examples
             lines = [json.dumps({"row": int(i), **examples.row(int(i))}, ensure_ascii=False, default=str) for i in rows]
-            write_whole(path, ("\n".join(lines) + "\n").encode())
+            atomic_write(path, ("\n".join(lines) + "\n").encode())
             where = f"its {len(rows)} rows are in {path}"
         self.processes.tell(0.0)
         raise TrainingError(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from munjang.errors import ModelError
-from munjang.text.ragged import starts_of
+from munjang.text.packing import starts_of
 from munjang.text.tokenizer import Tokenizer
 from munjang.training.sequences import Sequences
 

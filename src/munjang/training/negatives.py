@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from munjang.data.columns import numbered
 from munjang.data.examples import Examples
-from munjang.data.kinds import negative_names
 from munjang.data.normalise import same_key
 from munjang.data.reading import Reading
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.vectors import pairwise_similarity, top_k
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def mine_negatives(
     positives = _positive_scores(texts, space, settings)
     chosen = np.full((len(pairs), settings.negatives_per_row), -1, np.int64)
     scores = np.zeros((len(pairs), settings.negatives_per_row), np.float32)
-    with progress_teller(progress, len(pairs)) as done:
+    with track(progress, len(pairs)) as done:
         for rows in _windows(texts, settings.range_max):
             found = _nearest(texts, space, rows, settings)
             fits, counts = _fitting(found, positives[rows], settings)
@@ -365,7 +365,7 @@ def _plus(report: MiningReport, found: _Found, counts: dict[str, int]) -> Mining
 
 def _result(pairs: Examples, texts: _Texts, kept: Array, chosen: Array, targets: Array | None) -> Examples:
     taken = pairs.take(kept)
-    names = negative_names(chosen.shape[1])
+    names = numbered("negative", chosen.shape[1])
     negatives = {
         name: [texts.documents[document] for document in chosen[:, column].tolist()]
         for column, name in enumerate(names)

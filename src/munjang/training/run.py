@@ -14,9 +14,9 @@ import numpy as np
 
 from munjang.data import Examples
 from munjang.data.examples import blocks_of
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import InputError, ResumeError
 from munjang.evaluation import Evaluator
+from munjang.files import atomic_write, disk_errors
 from munjang.training.lora import describe_lora
 from munjang.training.objectives import Objective
 from munjang.training.settings import TrainingSettings
@@ -168,7 +168,7 @@ def check_config(path: Path, identity: str, description: dict[str, object]) -> N
         return
     text = json.dumps({"identity": identity, **description}, ensure_ascii=False, indent=2, default=str)
     with disk_errors(path, safe="nothing was trained yet"):
-        write_whole(path, (text + "\n").encode())
+        atomic_write(path, (text + "\n").encode())
 
 
 def _data_of(evaluator: Evaluator) -> str | None:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from munjang.nn.packed import Packed, to_packed
-from munjang.text.ragged import positions, starts_of
-from munjang.text.tokenizer import Tokens
+from munjang.text.packing import Tokens, positions, starts_of
 
 Array = np.ndarray[Any, Any]
 

@@ -25,8 +25,9 @@ from munjang.errors import InputError
 from munjang.nn.encoder import Encoder
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import Packed, check_ids
+from munjang.text.packing import Tokens
 from munjang.text.pairs import encode_pairs
-from munjang.text.tokenizer import Tokenizer, Tokens
+from munjang.text.tokenizer import Tokenizer
 from munjang.training.sequences import joined_segments
 from munjang.training.settings import Precision
 
@@ -184,7 +185,7 @@ def _remembering(tokenizer: Tokenizer, columns: Sequence[Sequence[str]]) -> Toke
     if total < _MANY:
         return tokenizer
     different = list(dict.fromkeys(chain.from_iterable(columns)))
-    return tokenizer.remembering(different) if len(different) <= total / 2 else tokenizer
+    return tokenizer.with_cache(different) if len(different) <= total / 2 else tokenizer
 
 
 def set_dropout(module: nn.Module, value: float) -> list[tuple[nn.Module, str, float]]:

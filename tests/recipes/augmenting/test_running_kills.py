@@ -25,7 +25,7 @@ ZYGOTE = """
     from munjang.recipes import Candidates
     from munjang.recipes.augmenting import candidates, labelling, running, scoring
     from munjang.training import loop
-    from munjang.vector_files.writer import VectorWriter
+    from munjang.vectors import VectorWriter
     from recipes.augmenting.small import data, options
 
     def die():
@@ -46,8 +46,8 @@ ZYGOTE = """
             (folder / "spread.npy").rename(folder / "spread.npy.tmp")
             die()
         loop.write_checkpoint = checkpoint
-        last = {"vectors": (VectorWriter, "finish"), "candidates": (candidates, "_merge"), "scores": (scoring, "_join"),
-                "compare": (running, "_gain"), "model": (running, "_fill")}
+        last = {"vectors": (VectorWriter, "finish"), "candidates": (candidates, "_merge"),
+                "scores": (scoring, "_split"), "compare": (running, "_gain"), "model": (running, "_fill")}
         if stage in last:
             setattr(*last[stage], lambda *_, **__: die())
         if stage == "silver":

@@ -110,17 +110,25 @@ def test_scoring_goes_on_behind_the_last_whole_block(
     monkeypatch.setattr(targets, "PAIRS", 4)
     model = CrossEncoder.load(teacher, device="cpu", dtype="float32")
     pairs = [(f"질문 {number}", f"answer {number}") for number in range(10)]
-    path = tmp_path / "scores.part"
-    whole, _ = targets._score(path, pairs, model, progress=False)
-    path.write_bytes(whole.tobytes()[:-6])  # torn in the last block
+    path = tmp_path / "pairs.npy"
+    whole, _ = targets._score(tmp_path / "whole.npy", pairs, model, progress=False)
     seen: list[int] = []
     predict = model.predict_report
-    monkeypatch.setattr(model, "predict_report", lambda some, raw: (seen.append(len(some)), predict(some, raw=raw))[1])
+
+    def counted(some: list[tuple[str, str]], raw: bool) -> object:
+        seen.append(len(some))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return predict(some, raw=raw)
+
+    monkeypatch.setattr(model, "predict_report", counted)
+    with pytest.raises(KeyboardInterrupt):
+        targets._score(path, pairs, model, progress=False)
     again, _ = targets._score(path, pairs, model, progress=False)
     assert again.tolist() == whole.tolist()
-    assert seen == [2]
+    assert seen == [4, 4, 2, 2]
     targets._score(path, pairs, model, progress=False)
-    assert seen == [2]
+    assert seen == [4, 4, 2, 2]
 
 
 def test_a_test_set_that_such_a_student_cannot_have_shows_before_a_pair_is_scored(

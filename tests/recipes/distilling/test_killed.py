@@ -22,6 +22,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from recipes.distilling import material
+from munjang.vectors import VectorWriter
 from munjang.recipes.distilling import making, measuring, negatives, record, targets, teacher_vectors
 from munjang.training import loop
 
@@ -49,7 +50,7 @@ vectors = {
 scores = {
     "student": lambda: nth(making, "_carry_out", 1),
     "negatives": lambda: nth(negatives, "mine_negatives", 1),
-    "teacher": lambda: nth(targets, "write_all", 2),
+    "teacher": lambda: nth(VectorWriter, "append", 2),
     "distill": lambda: nth(loop, "write_checkpoint", 2),
     "measure": lambda: nth(measuring, "evaluate", 1),
     "report": lambda: setattr(record, "write_page", die),

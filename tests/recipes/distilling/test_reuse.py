@@ -130,13 +130,20 @@ def test_pairs_that_were_cut_are_counted_in_blocks_that_were_there_too(
     monkeypatch.setattr(targets, "PAIRS", 4)
     model = CrossEncoder.load(reranker(tiny, tmp_path), device="cpu", dtype="float32")
     pairs = [(f"질문 {number}", "책을 읽는다 " * (60 if number % 2 else 1)) for number in range(10)]
-    path = tmp_path / "scores.part"
-    whole, cut = targets._score(path, pairs, model, progress=False)
+    path = tmp_path / "pairs.npy"
+    whole, cut = targets._score(tmp_path / "whole.npy", pairs, model, progress=False)
     assert cut == 5
-    path.write_bytes(whole.tobytes()[:-6])
-    again, cut = targets._score(path, pairs, model, progress=False)
-    assert cut == 5
-    np.testing.assert_array_equal(again, whole)
+
+    def interrupt(done: int, total: int | None) -> None:
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        targets._score(path, pairs, model, progress=interrupt)
+    for _ in range(2):  # after two blocks, and after all
+        again, cut = targets._score(path, pairs, model, progress=False)
+        assert cut == 5
+        np.testing.assert_array_equal(again, whole)
 
 
 def test_rows_without_enough_negatives_are_told_of(tiny: Path, load: Load, tmp_path: Path) -> None:

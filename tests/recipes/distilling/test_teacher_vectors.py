@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from munjang.durable import OutputLock
 from munjang.errors import DataError, InputError, ModelError
+from munjang.files import OutputLock
 from munjang.recipes.distilling import teacher_vectors
 from munjang.recipes.distilling.teacher_vectors import TeacherVectors, open_vectors
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from munjang.errors import InputError
 from munjang.evaluation.metrics.arrays import Array, binary, classes, numbers, same_length
 from munjang.evaluation.metrics.correlation import ranks
+from munjang.nn.calibration import expected_calibration_error
 
 Average = Literal["macro", "micro", "weighted"]
 
@@ -200,9 +201,7 @@ def calibration_error(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, bi
     if bins < 1:
         raise InputError(f"bins must be at least 1, got {bins}")
     truth, values = _probabilities(labels, probabilities)
-    place = np.minimum((values * bins).astype(np.int64), bins - 1)
-    gap = np.bincount(place, weights=values - truth, minlength=bins)
-    return float(np.abs(gap).sum() / len(truth))
+    return expected_calibration_error(values, truth, bins=bins)
 
 
 @dataclass(frozen=True)

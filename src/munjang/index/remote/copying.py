@@ -26,7 +26,7 @@ from munjang.index.remote.engine import NoIndex, StoredDocument
 from munjang.index.remote.moving import row_of
 from munjang.index.schema import DATABASE
 from munjang.index.transfer import absorb
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 
 _PAGE = 256  # documents
 
@@ -71,7 +71,7 @@ def copy(source: Index, to: str | Path, *, progress: Progress = False) -> CopyRe
     with target:
         ours, theirs = source.end(), target.end()
         note = _begun(source, target)
-        with progress_teller(progress, 2 * ours.count()[0]) as done:
+        with track(progress, 2 * ours.count()[0]) as done:
             copied = _copied(ours, theirs, note, done) if not note.done else 0
             checksum = _compared(ours, theirs, _Names(str(source.path), str(target.path)), done)
         theirs.finish()

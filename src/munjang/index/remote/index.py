@@ -40,7 +40,7 @@ from munjang.index.results import Document, Results
 from munjang.index.sampling import Sample
 from munjang.index.searching import Asked, Clock, Request, Vectors
 from munjang.index.verifying import VerifyReport
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 
 _COLUMNS = 5_000  # documents of which `columns` reads the metadata
 _CHARACTERS = 4_000  # of a text in a sample
@@ -208,7 +208,7 @@ class RemoteIndex(Index):
         total = len(documents) if isinstance(documents, Sized) else None
         encode = encode or self.model.encode_document
         tools = Tools(self._engine, self._fields, encode, self._cutter(), self.dimension)
-        with progress_teller(progress, total) as done:
+        with track(progress, total) as done:
             report = RemoteAdder(tools).run(documents, done, commit_every)
         self._engine.ready()
         return report

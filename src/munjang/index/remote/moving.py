@@ -13,7 +13,7 @@ from munjang.index import transfer
 from munjang.index.remote.adding import batches, stamp
 from munjang.index.remote.engine import Engine, StoredDocument
 from munjang.index.remote.fields import Fields
-from munjang.vector_files.parquet import import_pyarrow
+from munjang.vectors.files import import_pyarrow
 
 _NOTE = "copy"
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from munjang.errors import InputError
 from munjang.index.columns import Range
 from munjang.index.filters import All, Any_, Comparison, Filter, Not, Value
-from munjang.text.backend import LONE_SURROGATE
+from munjang.text.fast_words import LONE_SURROGATE
 
 Condition = tuple[str, list[Any]]  # SQL with %s, and what stands in their places
 _FALSE: Condition = ("false", [])

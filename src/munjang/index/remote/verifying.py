@@ -11,7 +11,7 @@ import numpy as np
 from munjang.index.dense_metric import Metric
 from munjang.index.remote.engine import Engine, Float32, StoredDocument
 from munjang.index.verifying import VerifyReport
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.types import Similarity
 
 _SAMPLE = 20  # documents that are searched for
@@ -49,7 +49,7 @@ def verify(engine: Engine, dimension: int, similarity: Similarity, *, progress: 
     documents, passages = engine.count()
     seen = [0, 0]
     after: str | None = None
-    with progress_teller(progress, documents) as done:
+    with track(progress, documents) as done:
         while page := engine.scan(after, _PAGE):
             problems += (said for one in page if (said := _problem(one, dimension)) is not None)
             vectors = [one.vectors for one in page if one.vectors is not None]

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.evaluation.metrics import spearman
-from munjang.recipes.augmenting.parts import new_array
 from munjang.recipes.augmenting.scoring import PairScores
+from munjang.vectors.files import create_npy
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -84,8 +84,8 @@ def write_blended(folder: Path, scores: PairScores, cosines: Array, weight: floa
     """scores.npy and spread.npy of the blended labels; cosines: [m] on the scale of the labels."""
     count = len(scores)
     with (
-        new_array(folder / "scores.npy", count, np.float32) as labels,
-        new_array(folder / "spread.npy", count, np.float32) as spread,
+        create_npy(folder / "scores.npy", (count,), np.float32) as labels,
+        create_npy(folder / "spread.npy", (count,), np.float32) as spread,
     ):
         for start in range(0, count, _WINDOW):
             window = slice(start, start + _WINDOW)

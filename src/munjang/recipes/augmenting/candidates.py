@@ -26,13 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
 from munjang.nn.device import choose_device
+from munjang.progress import Progress, track
 from munjang.recipes.augmenting.bm25 import BM25
 from munjang.recipes.augmenting.neighbours import Search, check_vectors, exact_search, graph_search, is_approximate
 from munjang.recipes.augmenting.pairs import FILES, ORIGINS, CandidatePairs, PairFilter, among
-from munjang.recipes.augmenting.parts import Parts, new_array
+from munjang.recipes.augmenting.parts import Parts
 from munjang.recipes.augmenting.sentences import Sentences
+from munjang.vectors.files import create_npy
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +102,7 @@ def find_candidates(
     parts = Parts(Path(folder), _RECORD, _made_of(plan, rules, vectors, graph=graph), results=FILES)
     if not parts.finished():
         job = _Job(sentences, plan, rules, parts, vectors)
-        with progress_teller(progress, len(sentences) * (len(plan.strategies) + graph)) as done:
+        with track(progress, len(sentences) * (len(plan.strategies) + graph)) as done:
             names = [
                 name
                 for strategy in plan.strategies
@@ -209,9 +210,9 @@ def _merge(parts: Parts, names: list[str], rules: PairFilter) -> None:
     place = np.int32 if rules.count < 2**31 else np.int64
     left, right, origin = (parts.folder / name for name in FILES)
     with (
-        new_array(left, sum(counts), place) as lefts,
-        new_array(right, sum(counts), place) as rights,
-        new_array(origin, sum(counts), np.uint8) as origins,
+        create_npy(left, (sum(counts),), place) as lefts,
+        create_npy(right, (sum(counts),), place) as rights,
+        create_npy(origin, (sum(counts),), np.uint8) as origins,
     ):
         start = 0
         for keys, bits in _merged(pieces):

@@ -17,9 +17,9 @@ import numpy as np
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import DataError
 from munjang.evaluation.sts import similarities
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.augmenting.blending import Scale, best_weight, blended, write_blended
 from munjang.recipes.augmenting.candidates import find_candidates
 from munjang.recipes.augmenting.material import Material
@@ -143,7 +143,7 @@ def label_stage(job: Job, candidates: Done, scores: Done, vectors: Done, retriev
         array = np.load(vectors.folder / VECTORS, mmap_mode="r")
         write_blended(folder, found, scale(cosines(array, pairs.left, pairs.right)), weight)
         with disk_errors(folder, safe=_SAFE):
-            write_whole(folder / "scores.json", json.dumps({"truncated": found.truncated}).encode())
+            atomic_write(folder / "scores.json", json.dumps({"truncated": found.truncated}).encode())
         agreed = {
             name: asdict(agreement(blended(mine, near, weight), truth)) for name, (truth, mine, near) in known.items()
         }
@@ -243,7 +243,7 @@ def _write_arrays(path: Path, arrays: Sequence[Array]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, *arrays)
     with disk_errors(path, safe=_SAFE):
-        write_whole(path, buffer.getvalue())
+        atomic_write(path, buffer.getvalue())
 
 
 def _read_arrays(path: Path) -> list[Array]:

@@ -18,11 +18,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from munjang.data import DATASETS, Examples, TextSource, load_dataset
-from munjang.data.kinds import choose_columns
+from munjang.data import DATASETS, Examples, ReadOptions, load_dataset, open_rows, open_texts
+from munjang.data.columns import choose_columns, has_numbered_columns
 from munjang.data.normalise import normalise
+from munjang.data.readers import RowFile
 from munjang.data.reading import some_of
-from munjang.data.tabular import file_records
 from munjang.errors import DataError, InputError
 from munjang.recipes.augmenting.defaults import TWO_WAYS
 from munjang.recipes.augmenting.options import AugmentOptions
@@ -205,9 +205,7 @@ def domain_texts(domain: Domain, options: AugmentOptions, *, met: _Met | None = 
     if isinstance(domain, str | Path | Examples):
         yield from met.counted(domain, _source_texts(domain, options))
         return
-    if not isinstance(domain, Iterable):
-        raise InputError(f"domain must be a path, texts or Examples, got {type(domain).__name__}")
-    for one in domain:
+    for one in domain if isinstance(domain, list | tuple) else open_texts(domain):
         if isinstance(one, Path | Examples):
             yield from met.counted(one, _source_texts(one, options))
         else:
@@ -233,24 +231,19 @@ def _source_texts(given: str | Path | Examples, options: AugmentOptions) -> Iter
 def _file_texts(path: Path, options: AugmentOptions) -> Iterator[str]:
     """A line, or a row, is a text; of a file of pairs both sides are."""
     sets = options.sets
-    source = TextSource(path, column=options.domain_column, format=None, encoding=sets.encoding)
-    if source.kind == "txt" or options.domain_column is not None:
-        return (row.text for row in source.rows())
+    reading = ReadOptions(encoding=sets.encoding)
+    if RowFile(path, reading).kind == "txt" or options.domain_column is not None:
+        return iter(open_texts(path, column=options.domain_column, options=reading))
     # As for the files of pairs: columns by their numbers mean that no header names them.
-    pairs = replace(source, header=not _numbered(sets.columns))
-    names = file_records(pairs).names
+    pairs = replace(reading, header=not has_numbered_columns(sets.columns))
+    source = open_rows(path, options=pairs)
+    names = source.open().names
     try:
         sides = list(choose_columns(names, "pairs", _sides(sets.columns), str(path)).texts.values())[:2]
     except (DataError, InputError):
-        return (row.text for row in source.rows())  # the one column, or an error that names them all
-    return chain.from_iterable(
-        (row.text, str(row.columns[names[sides[1]]]))
-        for row in replace(pairs, column=names[sides[0]], keep=(names[sides[1]],)).rows()
-    )
-
-
-def _numbered(columns: Mapping[str, str | int] | None) -> bool:
-    return bool(columns) and all(str(column).isdecimal() for column in (columns or {}).values())
+        return iter(open_texts(path, options=reading))  # the one column, or an error that names them all
+    rows = open_texts(source, column=sides[0], keep=(names[sides[1]],)).rows()
+    return chain.from_iterable((row.text, str(row.columns[names[sides[1]]])) for row in rows)
 
 
 def _sides(columns: Mapping[str, str | int] | None) -> dict[str, str | int] | None:

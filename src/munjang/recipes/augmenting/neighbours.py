@@ -9,7 +9,6 @@ that a killed search does not build it again.
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from munjang.durable import disk_errors, sync_folder
 from munjang.errors import InputError, MissingExtraError
+from munjang.files import atomic_path, disk_errors
 from munjang.vectors import normalize, top_k
 
 if TYPE_CHECKING:
@@ -101,13 +100,8 @@ def _units(vectors: Array) -> Array:  # float32 [n, d], of length 1: inner produ
 
 
 def _save(faiss: Any, graph: Any, path: Path) -> None:
-    aside = path.with_name(path.name + ".tmp")
-    with disk_errors(path, safe="make room and call it again"):
-        faiss.write_index(graph, str(aside))
-        with open(aside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync_folder(path.parent)
+    with disk_errors(path, safe="make room and call it again"), atomic_path(path) as temporary:
+        faiss.write_index(graph, str(temporary))
 
 
 @contextmanager

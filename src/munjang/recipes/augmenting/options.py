@@ -10,7 +10,7 @@ from typing import Any, Literal
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.augmenting.candidates import Candidates
 from munjang.recipes.augmenting.defaults import (
     BI_OBJECTIVES,

@@ -7,20 +7,18 @@ is written, then a record of the result, and the pieces go.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from munjang.durable import disk_errors, sync_folder, write_whole
 from munjang.errors import ResumeError
+from munjang.files import atomic_write, disk_errors
 
 Array: TypeAlias = npt.NDArray[Any]
 _SAFE = "the pieces that are done stay; make room and call it again"
@@ -42,7 +40,7 @@ class Parts:
                 self._check(before, path)
         with disk_errors(folder, safe=_SAFE):
             self._parts.mkdir(parents=True, exist_ok=True)
-            write_whole(mark, _json(self._made_of))
+            atomic_write(mark, _json(self._made_of))
 
     def finished(self) -> bool:
         """Whether the result is there, whole; one that lost a file is made anew."""
@@ -72,12 +70,12 @@ class Parts:
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
         with disk_errors(self.path(name), safe=_SAFE):
-            write_whole(self.path(name), buffer.getbuffer())
+            atomic_write(self.path(name), buffer.getbuffer())
 
     def finish(self, facts: Mapping[str, object]) -> None:
         """Record that the result is there, and drop the pieces."""
         with disk_errors(self._record, safe=_SAFE):
-            write_whole(self._record, _json({**facts, "made of": self._made_of}))
+            atomic_write(self._record, _json({**facts, "made of": self._made_of}))
         self._clear()
 
     def _clear(self) -> None:
@@ -92,25 +90,6 @@ class Parts:
             f"{self.folder}: what lies there was made with other {', '.join(names)} ({path.name}); remove the folder "
             "to begin again, or choose another"
         )
-
-
-@contextlib.contextmanager
-def new_array(path: Path, count: int, dtype: npt.DTypeLike) -> Iterator[Array]:
-    """A .npy file of `count` (at least 1) numbers, to be filled in pieces; it has its name only when it is whole."""
-    aside = path.with_name(path.name + ".tmp")
-    with disk_errors(path, safe=_SAFE):
-        try:
-            array = np.lib.format.open_memmap(aside, mode="w+", dtype=np.dtype(dtype), shape=(count,))
-            yield array
-            array.flush()
-            del array
-            with open(aside, "rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-            sync_folder(path.parent)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
 
 
 def _json(content: Mapping[str, object]) -> bytes:

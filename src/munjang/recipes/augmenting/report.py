@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, write_whole
+from markupsafe import Markup
+
 from munjang.errors import DataError
-from munjang.recipes.report.page import Section, Tile, folded, heading, link, page, paragraph, table, tiles
-from munjang.recipes.report.sections import duration, hundred
-from munjang.recipes.report.svg import Bars, histogram_chart
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
+from munjang.recipes.report.sections import hundred
+from munjang.report.html import Section, Tile, folded, heading, link, page, paragraph, table, tiles
+from munjang.report.svg import Bars, histogram_chart
 
 _TITLES = {
     "baseline": "the bi-encoder on the labelled pairs alone",
@@ -33,7 +36,7 @@ def write_augmented_report(folder: str | Path) -> Path:
     path = Path(folder) / "index.html"
     text = augmented_html(read_result(Path(folder)), title=f"augmented: {Path(folder).resolve().name}")
     with disk_errors(path, safe="the run itself is whole; `munjang report` makes it again"):
-        write_whole(path, text.encode("utf-8", "replace"))
+        atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 
@@ -79,7 +82,7 @@ def _summary(result: Mapping[str, Any]) -> Section:
     silver = result["silver"]
     items += [Tile("silver pairs", f"{silver['rows']:,}")]
     items += [Tile("time", duration(sum(one["seconds"] for one in result["stages"])))]
-    told = "".join(
+    told = Markup().join(
         paragraph(f"The silver pairs helped on {gain['name']}: {_change(gain)}.", "good")
         for gain in result["gains"]
         if gain["clear"] and gain["difference"]["value"] > 0
@@ -90,7 +93,7 @@ def _summary(result: Mapping[str, Any]) -> Section:
             "of the difference on the same rows (paired bootstrap, 1,000 draws); one that holds 0 may be chance.",
             "quiet",
         )
-    notes = "".join(paragraph(note, "warn") for note in result["notes"])
+    notes = Markup().join(paragraph(note, "warn") for note in result["notes"])
     headline = paragraph(f"This run {result['headline']}.") if result.get("headline") else ""  # 0.1.0 has none
     return Section("Did it help?", headline + tiles(items) + told + notes)
 
@@ -180,7 +183,7 @@ def _trainings(result: Mapping[str, Any]) -> Section:
     body = table(("Training", "Set", "Part", "x 100", "Metric"), rows, right=(3,))
     for one in result["trainings"]:
         body += link(f"{one['folder']}/report.html", f"{one['name']}: {_told(one['name'])}")
-        body += folded("Notes", "".join(paragraph(note, "warn") for note in one["notes"]))
+        body += folded("Notes", Markup().join(paragraph(note, "warn") for note in one["notes"]))
     return Section("Trainings", body)
 
 

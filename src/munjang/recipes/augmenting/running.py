@@ -28,13 +28,13 @@ from pathlib import Path
 from munjang.bi_encoder import BiEncoder
 from munjang.checkpoint import is_cross, resolve
 from munjang.checkpoint.hub import CROSS_ORGANISATION
-from munjang.checkpoint.swap import replace_folder
+from munjang.checkpoint.swap import replace_model_folder
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import InputError, MissingExtraError
 from munjang.evaluation.metrics import paired_bootstrap, spearman
 from munjang.evaluation.sts import similarities
+from munjang.files import atomic_write, disk_errors
 from munjang.nn.device import choose_device
 from munjang.recipes.augmenting import labelling, trainings
 from munjang.recipes.augmenting.labelling import Retriever
@@ -294,7 +294,7 @@ def _finish(
         _load_bi(models.start.fresh(), options).save(folder / "model")
     else:
         told = _card(choice, gains, silver)
-        replace_folder(folder / "model", lambda aside: _fill(aside, chosen[choice.delivered], told))
+        replace_model_folder(folder / "model", lambda aside: _fill(aside, chosen[choice.delivered], told))
     result = AugmentResult(
         model=_load_bi(folder / "model", options),
         folder=folder,
@@ -313,7 +313,7 @@ def _finish(
     content = result_dict(result, options.to_dict(), began, data=job.material.data)
     text = json.dumps(content, ensure_ascii=False, indent=2, default=str)
     with disk_errors(folder, safe=_SAFE):
-        write_whole(folder / "result.json", (text + "\n").encode("utf-8", "replace"))
+        atomic_write(folder / "result.json", (text + "\n").encode("utf-8", "replace"))
     write_augmented_report(folder)
     return result
 
@@ -347,4 +347,4 @@ def _fill(aside: Path, folder: Path, told: str) -> None:
         return
     text = card.read_text(encoding="utf-8").rstrip().replace("\n## Licence", f"\n{told}\n\n## Licence")
     text = text.replace(f"{folder.name}/model", f"{folder.resolve().parent.name}/model")
-    write_whole(card, (text + "\n").encode("utf-8", "replace"))
+    atomic_write(card, (text + "\n").encode("utf-8", "replace"))

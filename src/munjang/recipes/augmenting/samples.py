@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from munjang.data import TextSource
-from munjang.data.building import Broken
-from munjang.data.tabular import file_records
+from munjang.data import ReadOptions, open_rows
 from munjang.recipes.augmenting.silver import HEADER
 
 SHOWN = 5  # rows of every sort
@@ -65,12 +63,11 @@ def look(path: Path) -> Looked:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    found = file_records(TextSource(path, format="tsv", quoting=False))
-    places = {name: found.names.index(name) if name in found.names else None for name in HEADER}
-    for _, cells in found.rows:
-        if isinstance(cells, Broken):
+    table = open_rows(path, options=ReadOptions("tsv", quoting=False)).open()
+    for row in table.read(None):
+        if row.problem:
             continue
-        a, b, score, spread, origin = ("" if place is None else str(cells[place]) for place in places.values())
+        a, b, score, spread, origin = (str(row.values.get(name, "")) for name in HEADER)
         value = _number(score)
         if a and b and value is not None:
             yield Row(a, b, value, _number(spread), origin or "unknown")

@@ -4,7 +4,7 @@ Enters: pairs and one or more cross-encoders with one label. Leaves: the mean of
 deviation (`spread`). Each cross-encoder reads a pair in both orders: similarity has no direction, but a cross-encoder
 has, so the mean is the better score, and where the orders or the models disagree the label is uncertain.
 
-Every window of pairs becomes a piece on disk as soon as it is scored.
+Every window of pairs is durable as soon as it is scored (`vectors.open_writer`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import DataError, InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 from munjang.recipes.augmenting.pairs import CandidatePairs
-from munjang.recipes.augmenting.parts import Parts, new_array
+from munjang.recipes.augmenting.parts import Parts
 from munjang.recipes.augmenting.sentences import Sentences
+from munjang.vectors import open_writer, read_vectors
+from munjang.vectors.files import create_npy
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -78,17 +80,34 @@ def score_candidates(
     }
     parts = Parts(Path(folder), _RECORD, made_of, results=_RESULTS)
     if not parts.finished():
-        names = []
-        with progress_teller(progress, len(pairs)) as done:
-            for number, window in enumerate(pairs.windows(WINDOW)):
-                names.append(f"{number:06}")
-                if not parts.has(f"scores-{names[-1]}"):
-                    found, truncated = _score(_texts(pairs, sentences, window), cross_encoders, both_orders=both_orders)
-                    parts.write(f"truncated-{names[-1]}", np.array([truncated]))
-                    parts.write(f"scores-{names[-1]}", np.stack([found.mean(axis=0), found.std(axis=0)], axis=1))
-                done(window.stop - window.start)
-        _join(parts, names, len(pairs))
+        if not parts.has("readings"):
+            _write_readings(parts.path("readings"), pairs, sentences, cross_encoders, both_orders, progress)
+        _split(parts, len(pairs))
     return PairScores.read(folder)
+
+
+def _write_readings(
+    path: Path,
+    pairs: CandidatePairs,
+    sentences: Sentences,
+    cross_encoders: Sequence[CrossEncoder],
+    both_orders: bool,
+    progress: Progress,
+) -> None:
+    """Write mean, spread and truncated readings of every pair, float32 [m, 3]; `Parts` has checked what they are of."""
+    with (
+        open_writer(path, width=3, setting="mean, spread, truncated") as writer,
+        track(progress, len(pairs)) as done,
+    ):
+        for window in pairs.windows(WINDOW):
+            keys = [f"{left} {right}" for left, right in zip(pairs.left[window], pairs.right[window], strict=True)]
+            if not writer.skip(keys):
+                found, truncated = _score(_texts(pairs, sentences, window), cross_encoders, both_orders=both_orders)
+                counts = np.zeros(len(keys))
+                counts[0] = truncated  # the engine counts them for the whole window
+                writer.append(np.stack([found.mean(axis=0), found.std(axis=0), counts], axis=1), keys)
+            done(len(keys))
+        writer.finish()
 
 
 def _texts(pairs: CandidatePairs, sentences: Sentences, window: slice) -> list[tuple[str, str]]:
@@ -109,18 +128,13 @@ def _score(
     return np.clip(np.concatenate(readings), 0.0, 1.0), truncated
 
 
-def _join(parts: Parts, names: list[str], count: int) -> None:
-    with (
-        new_array(parts.folder / "scores.npy", count, np.float32) as scores,
-        new_array(parts.folder / "spread.npy", count, np.float32) as spread,
-    ):
-        start = 0
-        for name in names:
-            piece = parts.read(f"scores-{name}")
-            window = slice(start, start + len(piece))
-            scores[window], spread[window] = piece[:, 0], piece[:, 1]
-            start = window.stop
-    truncated = sum(int(parts.read(f"truncated-{name}")[0]) for name in names)
+def _split(parts: Parts, count: int) -> None:
+    """Write the readings as the files of the result."""
+    readings = read_vectors(parts.path("readings"))
+    for name, column in zip(_RESULTS, (0, 1), strict=True):
+        with create_npy(parts.folder / name, (count,), np.float32) as result:
+            result[:] = readings[:, column]
+    truncated = int(readings[:, 2].sum(dtype=np.float64))
     parts.finish({"pairs": count, "truncated": truncated})
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from munjang.data.examples import Examples
 from munjang.data.normalise import same_key
 from munjang.errors import InputError
-from munjang.inputs import Progress, progress_teller
+from munjang.progress import Progress, track
 
 Array: TypeAlias = npt.NDArray[Any]
 _STEP = 10_000  # texts between two words about progress
@@ -59,7 +59,7 @@ def collect(sets: Sequence[Examples], texts: Iterable[str] = (), *, progress: Pr
     places: dict[str, int] = {}
     digest = hashlib.blake2b(digest_size=16)
     met = empty = 0
-    with progress_teller(progress, None) as done:
+    with track(progress, None) as done:
         for source, text in _every(sets, texts):
             met += 1
             _check(text, source, met)

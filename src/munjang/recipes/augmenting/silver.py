@@ -9,22 +9,20 @@ pair (bm25+semantic). Also here: what the report tells of it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from munjang.data.building import Broken, Records, Wanted
 from munjang.data.examples import Examples
-from munjang.data.files import TextSource
-from munjang.data.tabular import file_records, read_records
-from munjang.durable import disk_errors, sync_folder
+from munjang.data.reading import make_examples
+from munjang.data.rows import ReadOptions, Row, RowSource, Table, open_rows
 from munjang.errors import InputError
 from munjang.evaluation.metrics import pearson, spearman
+from munjang.files import atomic_path, disk_errors
 from munjang.recipes.augmenting.pairs import CandidatePairs, origin_name
 from munjang.recipes.augmenting.sampling import bin_of
 from munjang.recipes.augmenting.scoring import PairScores
@@ -59,20 +57,14 @@ def write_silver(
     if not mask.any():
         raise InputError(f"not one of {len(pairs):,} pairs is kept, so there is no silver set: sample less strictly")
     target = Path(path)
-    aside = target.with_name(target.name + ".tmp")
-    with disk_errors(target, safe="the file as it was stays; make room and call it again"):
-        try:
-            with open(aside, "w", encoding="utf-8", newline="\n") as file:
-                file.write("\t".join(HEADER) + "\n")
-                for window in pairs.windows(_WINDOW):
-                    file.writelines(_lines(pairs, sentences, scores, np.flatnonzero(mask[window]) + window.start))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, target)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
+    with (
+        disk_errors(target, safe="the file as it was stays; make room and call it again"),
+        atomic_path(target) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.write("\t".join(HEADER) + "\n")
+        for window in pairs.windows(_WINDOW):
+            file.writelines(_lines(pairs, sentences, scores, np.flatnonzero(mask[window]) + window.start))
     return int(np.count_nonzero(mask))
 
 
@@ -81,9 +73,19 @@ def read_silver(path: str | Path) -> Examples:
 
     A sentence that stands in many pairs is held once.
     """
-    source = TextSource(path, format="tsv", quoting=False)
-    wanted = Wanted("scored", {"a": HEADER[0], "b": HEADER[1], "score": HEADER[2]}, score_range=(0.0, 1.0))
-    return read_records(_shared(file_records(source)), wanted, name=NAME)
+    source = open_rows(path, options=ReadOptions("tsv", quoting=False))
+    known: dict[str, str] = {}
+
+    def shared(row: Row) -> Row:
+        return row._replace(values={name: known.setdefault(str(cell), str(cell)) for name, cell in row.values.items()})
+
+    def open_table() -> Table:
+        table = source.open()
+        return Table(table.names, lambda columns: map(shared, table.read(columns)))
+
+    columns = {"a": HEADER[0], "b": HEADER[1], "score": HEADER[2]}
+    rows = RowSource(source.short_name, open_table)
+    return make_examples(rows, kind="scored", columns=columns, score_range=(0.0, 1.0), name=NAME)
 
 
 def histogram(scores: npt.ArrayLike, bins: int = 20) -> list[int]:
@@ -114,17 +116,3 @@ def _lines(pairs: CandidatePairs, sentences: Sentences, scores: PairScores, rows
     for left, right, score, spread, bits in zip(*(column[rows].tolist() for column in columns), strict=True):
         one, other = sentences[left].translate(_BREAKS), sentences[right].translate(_BREAKS)
         yield f"{one}\t{other}\t{score:.4f}\t{spread:.4f}\t{origin_name(bits)}\n"
-
-
-def _shared(found: Records) -> Records:
-    """The same records, equal texts as one object."""
-    known: dict[str, str] = {}
-
-    def rows() -> Iterator[tuple[int, Sequence[object] | Broken]]:
-        for number, cells in found.rows:
-            if isinstance(cells, Broken):
-                yield number, cells
-            else:
-                yield number, [known.setdefault(cell, cell) if isinstance(cell, str) else cell for cell in cells]
-
-    return replace(found, rows=rows())

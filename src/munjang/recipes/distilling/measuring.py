@@ -17,9 +17,9 @@ import torch
 
 from munjang.bi_encoder import BiEncoder, Encoded
 from munjang.cross_encoder import CrossEncoder
-from munjang.durable import disk_errors, write_whole
 from munjang.errors import InputError
 from munjang.evaluation import Evaluator, Scores, evaluate
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.defaults import RecipeName
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.options import Compared
@@ -69,7 +69,7 @@ def make(folder: Path, job: Job, before: Model | None, after: Model) -> Made:
         teachers.append({"name": teacher.name, "scores": [None if one is None else one.to_dict() for one in scores]})
     found["teachers"] = teachers
     with disk_errors(folder, safe="the trained student is whole; make room and run the same command again"):
-        write_whole(folder / NAME, (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode("utf-8", "replace"))
+        atomic_write(folder / NAME, (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode("utf-8", "replace"))
     return Made([NAME])
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from munjang.bi_encoder import BiEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors, sync_folder
 from munjang.errors import DataError, InputError
+from munjang.files import atomic_path, disk_errors
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Done, Made
@@ -51,14 +50,12 @@ def make(folder: Path, job: Job, student: BiEncoder) -> Made:
 
 def _write(path: Path, pairs: Examples) -> None:
     """A line for every row; there may be millions, so that they are never held as text."""
-    aside = path.with_name(path.name + ".tmp")
-    with open(aside, "w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
+    with (
+        atomic_path(path) as temporary,
+        open(temporary, "w", encoding="utf-8", errors="surrogatepass", newline="\n") as file,
+    ):
         for row in zip(*pairs.columns.values(), strict=True):
             file.write(json.dumps(dict(zip(pairs.columns, row, strict=True)), ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
-    sync_folder(path.parent)
 
 
 def _read(path: Path, *, names: Sequence[str]) -> dict[str, list[str]]:

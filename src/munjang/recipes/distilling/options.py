@@ -15,7 +15,7 @@ from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples, Leakage
 from munjang.errors import InputError
 from munjang.evaluation import Scores
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.distilling.defaults import LOSSES, OBJECTIVES
 from munjang.recipes.distilling.teacher_vectors import STORAGES, Storage
 from munjang.recipes.options import POLICIES, LeakagePolicy, Model, SetOptions, seed_of

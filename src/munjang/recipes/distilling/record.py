@@ -12,8 +12,8 @@ from munjang.checkpoint.card import model_card
 from munjang.checkpoint.cross_card import cross_card
 from munjang.checkpoint.cross_writing import form_of
 from munjang.cross_encoder import CrossEncoder
-from munjang.durable import disk_errors, write_whole
 from munjang.evaluation import Scores
+from munjang.files import atomic_write, disk_errors
 from munjang.recipes.card import plain_cell
 from munjang.recipes.distilling import measuring, negatives
 from munjang.recipes.distilling.defaults import LOSSES
@@ -66,7 +66,7 @@ def finish(job: Job, stages: Stages, *, tasks: Sequence[Task], model: Model, mea
             facts = json.loads(text)  # as a reader of the file finds it
             (folder / "index.html").unlink(missing_ok=True)  # killed on the way, that of a call before does not stay
             model.save(folder / "model", card=_card(folder, model, facts))
-            write_whole(folder / NAME, text.encode("utf-8", "replace"))
+            atomic_write(folder / NAME, text.encode("utf-8", "replace"))
             write_page(folder)
     skipped = tuple(stage.name for stage in stages.done if stage.skipped)
     return DistillResult(model, training, compared, job.sets.leakage, folder, notes, json.loads(text), skipped)

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from munjang.durable import disk_errors, write_whole
+from markupsafe import Markup
+
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts
-from munjang.recipes.report.page import Section, Tile, folded, heading, page, paragraph, table, tiles
-from munjang.recipes.report.sections import duration, hundred, metric
+from munjang.recipes.report.sections import hundred, metric
+from munjang.report.html import Section, Tile, folded, heading, page, paragraph, table, tiles
 from munjang.training.log import read_log
 
 _SHOWN = 3  # sets that get a tile
@@ -26,7 +29,7 @@ def write_page(folder: str | Path) -> Path:
     path = Path(folder) / "index.html"
     text = page_html(Path(folder))
     with disk_errors(path, safe="the run itself is whole"):
-        write_whole(path, text.encode("utf-8", "replace"))
+        atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 
@@ -86,11 +89,11 @@ def _summary(found: Mapping[str, Any]) -> Section:
         shown = f"{low:.1f} %" if len(kept) == 1 else f"{low:.1f} to {high:.1f} %"
         items.append(Tile("of the teacher's score", shown))
     items.append(Tile("training time", duration(found["training"]["seconds"])))
-    said = "".join(_verdict(one) for one in found["compared"])
+    said = Markup().join(_verdict(one) for one in found["compared"])
     best = found["training"]["best"]
     if best is not None and best["step"] > 0:
         said += paragraph(f"The student is that of step {best['step']:,}, where {best['metric']} was best.")
-    said += "".join(paragraph(note, "warn") for note in found["notes"])
+    said += Markup().join(paragraph(note, "warn") for note in found["notes"])
     return Section("Summary", tiles(items) + said)
 
 
@@ -143,7 +146,7 @@ def _scores(found: Mapping[str, Any]) -> Section:
         after = one["after"]
         others = [(name, metric(name, value)) for name, value in after["values"].items() if name != after["main"]]
         body += folded(f"{after['name']}, other metrics", table(("Metric", "Value"), others, right=(1,)))
-        body += "".join(paragraph(f"{after['name']}: {note}", "quiet") for note in after["notes"])
+        body += Markup().join(paragraph(f"{after['name']}: {note}", "quiet") for note in after["notes"])
     return Section("Scores", body)
 
 
@@ -180,7 +183,7 @@ def _student(found: Mapping[str, Any]) -> Section:
             body += _coverage(value)
             value = {key: one for key, one in value.items() if not key.startswith("coverage")}
         body += _shown(name, value)
-    body += "".join(paragraph(note) for note in found["student"]["notes"])
+    body += Markup().join(paragraph(note) for note in found["student"]["notes"])
     return Section("Student", body)
 
 
@@ -225,7 +228,7 @@ def _flat(value: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
 def _teachers(found: Mapping[str, Any]) -> Section:
     teachers = found["teacher"]["teachers"]
     rows = [[(name, _plain(value)) for name, value in _flat(one)] for one in teachers]
-    body = "".join(
+    body = Markup().join(
         heading(one["name"]) + table(("", ""), row, right=(1,)) for one, row in zip(teachers, rows, strict=True)
     )
     if found["negatives"]:

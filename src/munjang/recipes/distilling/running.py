@@ -22,7 +22,7 @@ from typing import Any
 from munjang.bi_encoder import BiEncoder
 from munjang.cross_encoder import CrossEncoder
 from munjang.errors import InputError
-from munjang.inputs import Progress
+from munjang.progress import Progress
 from munjang.recipes.defaults import evaluate_every
 from munjang.recipes.distilling import defaults, making, measuring, negatives, targets, taught
 from munjang.recipes.distilling.job import Job

@@ -16,10 +16,10 @@ from typing import TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from munjang.data import DATASETS, Examples, Reading, TextSource, load_dataset, read_examples, read_texts
-from munjang.data.kinds import choose_columns
-from munjang.data.pairs import parallel_by_source
-from munjang.data.tabular import file_records
+from munjang.data import DATASETS, Examples, Reading, ReadOptions, load_dataset, read_examples, read_texts
+from munjang.data.columns import choose_columns
+from munjang.data.formats import parallel_by_source
+from munjang.data.readers import RowFile
 from munjang.errors import DataError, InputError
 from munjang.recipes.distilling.options import DistillOptions, GivenSource, Source
 from munjang.recipes.options import SetOptions
@@ -125,10 +125,10 @@ def _read(source: Source, options: SetOptions) -> list[Examples]:
         raise DataError(
             f"{given}: there is no such file, and it is no name of a public set; known are {', '.join(DATASETS)}"
         )
-    text_source = TextSource(path, encoding=options.encoding)
-    if source.kind == "texts" or (source.kind is None and text_source.kind == "txt"):
+    file = RowFile(path, ReadOptions(encoding=options.encoding))
+    if source.kind == "texts" or (source.kind is None and file.kind == "txt"):
         return [_texts(path, source.columns, options)]
-    names = [] if text_source.kind == "txt" else file_records(text_source).names
+    names = [] if file.kind == "txt" else list(file.open().names)
     if source.kind is None and "text" in (source.columns or {}):
         return [_texts(path, source.columns, options)]
     return _pairs(path, source, names=names, options=options)
@@ -136,7 +136,7 @@ def _read(source: Source, options: SetOptions) -> list[Examples]:
 
 def _pairs(path: Path, source: Source, *, names: Sequence[str], options: SetOptions) -> list[Examples]:
     """A file of translations or of pairs, by its columns."""
-    if source.columns is None and {"en", "ko", "source"} <= set(names) and TextSource(path).kind == "tsv":
+    if source.columns is None and {"en", "ko", "source"} <= set(names) and RowFile(path, ReadOptions()).kind == "tsv":
         return list(parallel_by_source(path, encoding=options.encoding).values())
     plain = {name.strip().lower(): name for name in reversed(names)}  # as people write them: EN, Ko
     english_korean = source.columns is None and {"en", "ko"} <= plain.keys()
@@ -197,7 +197,7 @@ def _named(name: str, split: str, folder: Path) -> list[Examples]:
 def _texts(path: Path, columns: Mapping[str, str | int] | None, options: SetOptions) -> Examples:
     """Plain texts, one a row; blank ones are counted and left out."""
     column = (columns or {}).get("text")
-    texts = [row.text for row in read_texts(path, column=column, encoding=options.encoding)]
+    texts = read_texts(path, column=column, options=ReadOptions(encoding=options.encoding))
     kept = [text for text in texts if text.strip()]
     blank = len(texts) - len(kept)
     reading = Reading(str(path), len(texts), len(kept), refused_counts={"a blank text": blank} if blank else {})

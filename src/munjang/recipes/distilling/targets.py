@@ -8,7 +8,7 @@ killed stage goes on behind the last whole block.
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ import numpy as np
 
 from munjang.cross_encoder import CrossEncoder
 from munjang.data import Examples
-from munjang.durable import disk_errors, sync_folder, write_all
-from munjang.inputs import Progress, progress_teller
+from munjang.files import disk_errors
+from munjang.progress import Progress, track
 from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Made
 from munjang.recipes.telling import say
 from munjang.text.pairs import encode_pairs
+from munjang.vectors import open_writer, read_vectors
+from munjang.vectors.files import create_npy
 
 Array = np.ndarray[Any, Any]
 _BLOCK = 65_536  # rows that are copied at a time
@@ -64,18 +66,13 @@ def make_targets(folder: Path, job: Job) -> Made:
 
 def _assemble(path: Path, arrays: Sequence[Array], rows: Sequence[Array]) -> None:
     """The rows of several arrays side by side, as a .npy file, without ever holding it."""
-    aside = path.with_suffix(".npy.tmp")
     width = sum(array.shape[1] for array in arrays)
-    out = np.lib.format.open_memmap(aside, "w+", arrays[0].dtype, (len(rows[0]), width))
-    for first in range(0, len(rows[0]), _BLOCK):
-        last = first + _BLOCK
-        out[first:last] = np.concatenate(
-            [array[places[first:last]] for array, places in zip(arrays, rows, strict=True)], axis=1
-        )
-    out.flush()
-    del out
-    os.replace(aside, path)
-    sync_folder(path.parent)
+    with create_npy(path, (len(rows[0]), width), arrays[0].dtype) as out:
+        for first in range(0, len(rows[0]), _BLOCK):
+            last = first + _BLOCK
+            out[first:last] = np.concatenate(
+                [array[places[first:last]] for array, places in zip(arrays, rows, strict=True)], axis=1
+            )
 
 
 def read_targets(folder: Path, number: int) -> Array:
@@ -100,15 +97,12 @@ def make_scores(folder: Path, job: Job, taken: Sequence[Taken]) -> Made:
             unique = list(place)
             del place
             say(progress, f"teacher {teacher.name}: scores of {len(unique):,} pairs of {one.name}")
-            scores, truncated = _score(folder / f"scores-{number}.part", unique, model, progress=progress)
+            scores, truncated = _score(folder / f"pairs-{number}.npy", unique, model, progress=progress)
             shape = (len(one.examples),) if one.examples.kind == "scored" else (len(one.examples), -1)
             outputs.append(f"scores-{number}.npy")
-            aside = folder / f"{outputs[-1]}.tmp"
-            with open(aside, "wb") as file:
-                np.save(file, scores[each].reshape(shape))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, folder / outputs[-1])
+            rows = scores[each].reshape(shape)
+            with create_npy(folder / outputs[-1], rows.shape, np.float32) as out:
+                out[:] = rows
             counts[one.name], cut[one.name] = len(unique), truncated
     said = {"name": teacher.name, "scored": counts, "truncated": sum(cut.values()), "max_length": model.max_length}
     return Made(outputs, {"pairs": sum(counts.values()), "teachers": [said]})
@@ -123,21 +117,23 @@ def _pairs(examples: Examples) -> Iterator[tuple[str, str]]:
 def _score(
     path: Path, pairs: Sequence[tuple[str, str]], model: CrossEncoder, *, progress: Progress
 ) -> tuple[Array, int]:
-    """float32 [n] logits, and how many pairs were cut; whole blocks that a killed attempt left in the file are not
-    computed again."""
-    size = path.stat().st_size if path.is_file() else 0
-    done = len(pairs) if size == 4 * len(pairs) else size // (4 * PAIRS) * PAIRS
-    truncated = _cut(pairs[:done], model)
-    with open(path, "ab", buffering=0) as file, progress_teller(progress, len(pairs)) as tell:
-        file.truncate(4 * done)
-        tell(done)
-        for first in range(done, len(pairs), PAIRS):
-            found = model.predict_report(pairs[first : first + PAIRS], raw=True)
-            truncated += found.report.truncated
-            write_all(file, found.scores.astype(np.float32).tobytes())
-            os.fsync(file.fileno())
-            tell(len(found.scores))
-    return np.fromfile(path, np.float32, len(pairs)), truncated
+    """Return logits, float32 [n], and how many pairs were truncated; blocks of an interrupted call are kept."""
+    if path.is_file():  # killed after the last block
+        return read_vectors(path)[:, 0], _cut(pairs, model)
+    truncated, setting = 0, f"{model.fingerprint} {model.dtype}"
+    with open_writer(path, width=1, setting=setting) as writer, track(progress, len(pairs)) as tell:
+        for first in range(0, len(pairs), PAIRS):
+            block = pairs[first : first + PAIRS]
+            keys = [json.dumps(pair) for pair in block]
+            done = writer.skip(keys)
+            truncated += _cut(block[:done], model)
+            if done < len(block):
+                found = model.predict_report(block[done:], raw=True)
+                truncated += found.report.truncated
+                writer.append(found.scores.reshape(-1, 1), keys[done:])
+            tell(len(block))
+        writer.finish()
+    return read_vectors(path)[:, 0], truncated
 
 
 def _cut(pairs: Sequence[tuple[str, str]], model: CrossEncoder) -> int:

@@ -23,9 +23,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from munjang.durable import OutputLock, disk_errors, write_all, write_whole
 from munjang.errors import DataError, InputError, ModelError
-from munjang.inputs import Progress, progress_teller
+from munjang.files import OutputLock, atomic_write, disk_errors, write_all
+from munjang.progress import Progress, track
 
 Array = np.ndarray[Any, Any]
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ class TeacherVectors:
             self._read_keys()  # another process may have been at work until now
             missing = self._missing(missing)
             rows = len(self)
-            with progress_teller(progress, len(missing)) as done:
+            with track(progress, len(missing)) as done:
                 for block in blocks_of(missing, BLOCK):
                     rows = self._append(rows, block, encode(block))
                     done(len(block))
@@ -191,7 +191,7 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _write_about(folder: Path, content: Mapping[str, object]) -> None:
-    write_whole(folder / "about.json", (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+    atomic_write(folder / "about.json", (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
 
 
 def _write_at(path: Path, offset: int, data: Array) -> None:

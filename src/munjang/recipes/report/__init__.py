@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from munjang.durable import disk_errors, write_whole
+from markupsafe import Markup
+
 from munjang.errors import DataError
+from munjang.files import atomic_write, disk_errors
+from munjang.progress import duration
 from munjang.recipes.report import sections
 from munjang.recipes.report.facts import Facts, read_facts, stage_folders
-from munjang.recipes.report.page import Section, link, page, paragraph, table
+from munjang.report.html import Section, link, page, paragraph, table
 
 __all__ = ["report_html", "write_overview", "write_report"]
 
@@ -31,7 +34,7 @@ def write_report(folder: str | Path) -> Path:
     path = Path(folder) / "report.html"
     text = report_html(read_facts(Path(folder)))
     with disk_errors(path, safe=_SAFE):
-        write_whole(path, text.encode("utf-8", "replace"))
+        atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 
@@ -42,7 +45,7 @@ def write_overview(folder: str | Path) -> Path:
         raise DataError(f"{folder} holds no finished stage of a chain (1-nli, 2-sts...)")
     path = Path(folder) / "index.html"
     with disk_errors(path, safe=_SAFE):
-        write_whole(path, _overview(Path(folder), stages).encode("utf-8", "replace"))
+        atomic_write(path, _overview(Path(folder), stages).encode("utf-8", "replace"))
     return path
 
 
@@ -61,7 +64,7 @@ def _overview(folder: Path, stages: list[Facts]) -> str:
     parts = [Section("Stages", told + table(header, rows, right=(2, 3, 5, 6)))]
     for facts in stages:
         name = facts.folder.name
-        notes = "".join(paragraph(note, "warn") for note in facts.record["notes"])
+        notes = Markup().join(paragraph(note, "warn") for note in facts.record["notes"])
         parts.append(Section(name, link(f"{name}/report.html", "The report of this stage") + notes))
     return page(f"chain: {folder.resolve().name}", "Munjang training report. Stages of a chain, in order.", parts)
 
@@ -70,7 +73,7 @@ def _stage_rows(facts: Facts) -> Sequence[tuple[str, ...]]:
     """A row for every score of a stage: of its test sets, or else of its development sets."""
     tested = bool(facts.record["test"])
     part = "test" if tested else "dev"
-    took = f"{facts.result['steps']:,}", sections.duration(facts.result["seconds"])
+    took = f"{facts.result['steps']:,}", duration(facts.result["seconds"])
     found = [
         (
             facts.folder.name,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
+from munjang.progress import duration
 from munjang.recipes.report.facts import Facts
-from munjang.recipes.report.page import Section, Tile, folded, heading, paragraph, table, tiles
-from munjang.recipes.report.svg import Series, line_chart, smoothed
+from munjang.report.html import Section, Tile, folded, heading, paragraph, table, tiles
+from munjang.report.svg import Series, line_chart, smoothed
 
 _PARTS = {"dev": "development: chose the model", "test": "test: reports"}
 _POLICIES = {
@@ -27,8 +30,8 @@ def summary(facts: Facts) -> Section:
     ]
     items = [_score_tile(after, before, part, doubt) for after, before, doubt in compared]
     items += [Tile("steps", f"{result['steps']:,}"), Tile("training time", duration(result["seconds"]))]
-    said = "".join(_verdict(*one) for one in compared) + _loss_told(facts)
-    notes = "".join(paragraph(note, "warn") for note in record["notes"])
+    said = Markup().join(_verdict(*one) for one in compared) + _loss_told(facts)
+    notes = Markup().join(paragraph(note, "warn") for note in record["notes"])
     how = [f"{task['name']} ({task['rows']:,} rows, {task['objective']})" for task in facts.config["tasks"]]
     told = paragraph("Trained on " + "; ".join(how) + ".")
     best = facts.best
@@ -321,13 +324,6 @@ def metric(name: str, value: float) -> str:
 
 def shown(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    return f"{whole // 60} min {whole % 60:02} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 def _part(count: int, total: int) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from munjang.training.losses.shapes import one_of
-from munjang.vectors.scores import unit_rows
+from munjang.vectors.similarity import unit_rows
 
 Distance = Literal["cosine", "euclidean", "manhattan"]
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from munjang.errors import InputError
 from munjang.training.losses.geometry import Distance, check_distance, cosines, distances
 from munjang.training.losses.shapes import column, matrices, not_negative, one_of, positive
-from munjang.vectors.scores import unit_rows
+from munjang.vectors.similarity import unit_rows
 
 Part = Literal["u", "v", "|u-v|", "u*v"]
 

@@ -1,0 +1,556 @@
+"""The gate for texts, pairs and rows, whatever they come from.
+
+Files, pandas and polars DataFrames and Series, Arrow tables, `datasets.Dataset`, lists of dicts, and any iterable of
+texts come in; checked texts, pairs and rows come out, lazily and in order. Text columns are found by one rule, and
+what is not a text is refused with its place. In memory a `str` is a text; a `Path` is a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from munjang.data.columns import TARGET_ROLES, TEXT_ROLES, Kind, choose_column, choose_columns, named_column
+from munjang.errors import DataError, DataWarning, InputError, LimitError, MunjangError
+
+Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
+FORMATS: tuple[str, ...] = get_args(Format)
+Source: TypeAlias = "Iterable[object] | str | os.PathLike[str]"
+LIBRARIES = ("pandas", "polars", "pyarrow", "datasets", "numpy")
+_MISSING = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")  # what programs write for a missing value
+_MISSING_TEXTS = "An empty text is '', a missing one must be left out or replaced"
+_REPEATED = re.compile(r"(.{1,8}?)\1{19,}", re.DOTALL)  # a unit of up to 8 code points, 20 times or more
+
+
+class Row(NamedTuple):
+    """One row of a source."""
+
+    place: str  # within its source: "line 17" of a file counts from 1, "row 3" of an object in memory from 0
+    values: Mapping[str, object]
+    problem: str = ""  # why the record is not a row: "too many fields"
+
+
+class TextRow(NamedTuple):
+    """A text and the other columns that are kept."""
+
+    text: str
+    columns: dict[str, object]
+
+
+class Survey(NamedTuple):
+    """Result of reading a whole source once."""
+
+    rows: int
+    column: str | None  # that holds the texts; None for plain lines
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """Limits on what is read of a file. They count unpacked content: a few kilobytes can unpack to gigabytes."""
+
+    unpacked_bytes: int
+    file_rows: int
+    file_columns: int
+
+    def check(self, limit: Literal["unpacked_bytes", "file_rows", "file_columns"], count: int, name: str) -> None:
+        """Raise `LimitError` where `count` is above the limit; name: the file in messages."""
+        most = getattr(self, limit)
+        if count > most:
+            what = limit.removeprefix("file_").replace("_", " ")
+            raise LimitError(f"{name}: expected at most {most:,} {what}, got {count:,} or more: split the file", limit)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a file."""
+
+    format: Format | None = None  # default: from the suffix; txt for stdin
+    encoding: str | None = None  # default: detected (UTF-8, UTF-16 with a mark, cp949)
+    quoting: bool | None = None  # default: on for csv, off for tsv
+    header: bool = True  # whether the first record of a csv or tsv names the columns
+    limits: ReadLimits | None = None  # for files from strangers
+    name: str | None = None  # in messages; default: the path
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            from munjang.data.encodings import check_encoding
+
+            check_encoding(self.encoding)
+        if self.format is not None and self.format not in FORMATS:
+            raise InputError(f"format must be one of {', '.join(FORMATS)}, got {self.format!r}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One pass over a source: its columns, and a function that reads its rows (of some columns, where that is cheaper).
+
+    The keys of rows are `keys`: they differ from `names` only where two columns have the same name.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Sequence[str] | None], Iterator[Row]]
+    strings: tuple[str, ...] | None = None  # columns of strings, where the source knows types
+    notes: tuple[str, ...] = ()
+    has_names: bool = True  # False for plain lines
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """A unique key for every column."""
+        return unique_keys(self.names)
+
+
+class RowSource:
+    """Rows of a file or of an object in memory; iterating raises at a record that is not a row."""
+
+    error: type[MunjangError] = InputError
+
+    def __init__(
+        self, name: str, open_table: Callable[[], Table], *, total: int | None = None, reiterable: bool = True
+    ) -> None:
+        self.name = name
+        self.short_name = name  # in reports: without the folder of a file
+        self.total = total
+        self.reiterable = reiterable
+        self._open_table = open_table
+
+    def open(self) -> Table:
+        """Start a pass that hands on broken records as rows with a `problem`."""
+        return self._open_table()
+
+    def __iter__(self) -> Iterator[Row]:
+        table = self.open()
+        return self.checked(table, table.read(None))
+
+    def checked(self, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
+        """Pass rows on; raise at a broken one."""
+        for row in rows:
+            if row.problem.endswith("fields"):
+                raise self.error(
+                    f"{self.where(row)}: expected {len(table.names)} fields ({', '.join(table.names[:10])}), got "
+                    f"{len(row.values)}. A delimiter or a quotation mark inside a text? Repair the line, or try the "
+                    "other --quoting"
+                )
+            if row.problem:
+                raise self.error(f"{self.where(row)}: {row.problem}")
+            yield row
+
+    def where(self, row: Row) -> str:
+        """The place of a row in messages."""
+        return f"{self.name}, {row.place}" if self.name else row.place
+
+
+def open_rows(source: Source | RowSource, *, options: ReadOptions | None = None, name: str = "") -> RowSource:
+    """Open anything that has rows.
+
+    Args:
+        source: a path (`-` is stdin), a DataFrame of pandas or polars, an Arrow table, a `datasets.Dataset`, or any
+            iterable of dicts or of texts.
+        options: how to read a file.
+        name: of an object in memory, for messages.
+
+    Returns:
+        A source to iterate over, with `name`, `total` and `reiterable`.
+
+    Example:
+        >>> [row.values["text"] for row in open_rows([{"text": "비가 온다", "id": 1}])]
+        ['비가 온다']
+    """
+    opened = open_source(Path(source) if isinstance(source, str) else source, options, name, "a list of dicts or texts")
+    if isinstance(opened, RowSource):
+        return opened
+    total = len(opened) if isinstance(opened, Sized) else None
+    table = partial(_table_of_dicts, opened, name)
+    return RowSource(name, table, total=total, reiterable=not isinstance(opened, Iterator))
+
+
+def open_source(source: object, options: ReadOptions | None, name: str, wanted: str) -> RowSource | Iterable[object]:
+    """Open a Path or a table of another library; any other iterable stays as it is. wanted: for the error message."""
+    if isinstance(source, RowSource):
+        return source
+    if isinstance(source, os.PathLike):
+        from munjang.data.readers import RowFile
+
+        return RowFile(Path(source), options or ReadOptions())
+    if any(base.__module__.partition(".")[0] in LIBRARIES for base in type(source).__mro__):
+        from munjang.data.frames import open_frame
+
+        return open_frame(source, name)
+    if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
+        raise InputError(
+            f"{_for(name)}expected {wanted}, another iterable of these, a DataFrame or a Path, got "
+            f"{type(source).__name__}: {short(source)}"
+        )
+    return source
+
+
+class Texts:
+    """The texts of a source, read in order on each iteration."""
+
+    def __init__(
+        self, source: Iterable[object] | RowSource, column: str | int | None, keep: Sequence[str] | None, name: str,
+        *, check: bool = False,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self.name = source.name if isinstance(source, RowSource) else name
+        self._column = column
+        self._keep = keep
+        self._check = check
+        self.column: str | None = None  # known after the first text
+
+    @property
+    def total(self) -> int | None:
+        """Number of texts, where it is known without reading them."""
+        if isinstance(self.source, RowSource):
+            return self.source.total
+        return len(self.source) if isinstance(self.source, Sized) else None
+
+    @property
+    def values(self) -> Sequence[str] | None:
+        """The texts, where they came as a list of nothing but strings."""
+        source = self.source
+        is_plain = isinstance(source, list | tuple) and set(map(type, source)) <= {str}
+        return source if is_plain else None  # type: ignore[return-value]  # checked in one pass above
+
+    @property
+    def reiterable(self) -> bool:
+        """Whether the texts can be read more than once; False for pipes and generators."""
+        if isinstance(self.source, RowSource):
+            return self.source.reiterable
+        return not isinstance(self.source, Iterator)
+
+    def __iter__(self) -> Iterator[str]:
+        for item in self.items():
+            yield item if isinstance(item, str) else item.text
+
+    def rows(self) -> Iterator[TextRow]:
+        """Yield the texts with the columns to keep."""
+        for item in self.items():
+            yield TextRow(item, {}) if isinstance(item, str) else item
+
+    def survey(self) -> Survey:
+        """Read everything once, so that an error shows before any work is done."""
+        count = sum(1 for _ in self._items())
+        return Survey(count, self.column)
+
+    def items(self) -> Iterator[str | TextRow]:
+        """Yield a text, or a `TextRow` where the source has columns."""
+        return self._counted() if self._check else self._items()
+
+    def _counted(self) -> Iterator[str | TextRow]:
+        unusual_texts = UnusualTexts()
+        for number, item in enumerate(self._items(), start=1):
+            unusual_texts.add(item if isinstance(item, str) else item.text, f"text {number:,}")
+            yield item
+        if unusual_texts:
+            warnings.warn(f"{self.name}: {unusual_texts}", DataWarning, stacklevel=2)
+
+    def _items(self) -> Iterator[str | TextRow]:
+        source = self.source
+        if not isinstance(source, RowSource):
+            items = iter(source)
+            head = list(islice(items, 1))
+            if not head or not isinstance(head[0], Mapping):
+                yield from _checked_texts(chain(head, items), self.name)
+                return
+            source = open_rows(chain(head, items), name=self.name)
+        yield from self._rows_of(source)
+
+    def _rows_of(self, source: RowSource) -> Iterator[TextRow]:
+        table = source.open()
+        if not table.names:
+            return
+        if not table.has_names and (self._column is not None or self._keep):
+            raise source.error(f"{source.name}: a txt file has no columns, so none can be chosen or kept")
+        label = source.name or "rows"
+        in_memory = source.error is InputError
+        strings = (table.strings or ()) if in_memory else None
+        try:
+            position = choose_column(table.names, self._column, label, strings=strings)
+            others = [name for name in table.keys if name != table.keys[position]]
+            kept = others if self._keep is None else [
+                table.keys[named_column(table.names, name, label)] for name in self._keep
+            ]  # fmt: skip
+        except DataError as error:
+            raise source.error(str(error)) from None
+        key = table.keys[position]
+        self.column = table.names[position] if table.has_names else None
+        for row in source.checked(table, table.read([key, *kept])):
+            for name in (key, *kept):
+                if name not in row.values:
+                    has = ", ".join(map(repr, list(row.values)[:20])) or "nothing"
+                    raise source.error(f"{source.where(row)}: there is no {name!r}; it has {has}")
+            if self._keep is None and len(row.values) > len(kept) + 1:
+                extra = ", ".join(repr(name) for name in row.values if name not in (key, *kept))
+                raise source.error(f"{source.where(row)}: got {extra} too, which the first row does not have")
+            text = row.values[key]
+            if not isinstance(text, str):
+                raise source.error(
+                    f"{source.where(row)}: expected a text in {key!r}, got {kind_of(text)}. {_MISSING_TEXTS}"
+                )
+            if not in_memory:
+                check_characters(text, source.where(row))
+            yield TextRow(text, {name: row.values[name] for name in kept})
+
+
+def open_texts(
+    source: Source | RowSource,
+    *,
+    column: str | int | None = None,
+    keep: Sequence[str] | None = (),
+    options: ReadOptions | None = None,
+    name: str = "",
+    check: bool = False,
+) -> Texts:
+    """Open anything that holds texts: an iterable of texts, a Series, or whatever `open_rows` takes, but for a str.
+
+    Args:
+        column: of a table, the name or number (from 0) of the text column. By default `text`, or the only column of
+            strings; of a file the only column, or one with a usual name.
+        keep: columns to hand on beside the text; None for all others.
+        options: how to read a file.
+        name: what takes the texts, for messages.
+        check: warn about texts that look empty, missing or repetitive.
+
+    Raises:
+        InputError: `source` holds no texts, or it is not clear which column does.
+        DataError: a file cannot be read as texts; the message names the row.
+    """
+    if isinstance(source, str):
+        raise InputError(f"{_for(name)}expected a list of texts, got a single text: [{short(source)}] is a list of one")
+    return Texts(open_source(source, options, name, "a list of texts"), column, keep, name, check=check)
+
+
+def read_texts(
+    source: Source | RowSource,
+    *,
+    column: str | int | None = None,
+    options: ReadOptions | None = None,
+    name: str = "",
+) -> list[str]:
+    """Return the texts of a source as a list; the arguments are those of `open_texts`.
+
+    Example:
+        >>> read_texts([{"id": 1, "text": "비가 온다"}])
+        ['비가 온다']
+    """
+    if isinstance(source, list) and set(map(type, source)) <= {str}:
+        return list(source)
+    return list(open_texts(source, column=column, options=options, name=name))
+
+
+class Pairs:
+    """The pairs of texts of a source, read in order on each iteration."""
+
+    def __init__(self, source: Iterable[object] | RowSource, columns: Mapping[str, str | int] | None) -> None:
+        self.source = source
+        self._columns = columns
+        self.notes: tuple[str, ...] = ()  # which columns were guessed; known after the first pair
+
+    @property
+    def total(self) -> int | None:
+        """Number of pairs, where it is known without reading them."""
+        if isinstance(self.source, RowSource):
+            return self.source.total
+        return len(self.source) if isinstance(self.source, Sized) else None
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        source = self.source
+        if not isinstance(source, RowSource):
+            items = iter(source)
+            head = list(islice(items, 1))
+            if not head or not isinstance(head[0], Mapping):
+                yield from (_checked_pair(pair, position) for position, pair in enumerate(chain(head, items)))
+                return
+            source = open_rows(chain(head, items), name="pairs")
+        table = source.open()
+        try:
+            first_key, second_key = self._choose(table, source)
+        except DataError as error:
+            raise source.error(str(error)) from None
+        for row in source.checked(table, table.read([first_key, second_key])):
+            texts = [row.values.get(key) for key in (first_key, second_key)]
+            for key, text in zip((first_key, second_key), texts, strict=True):
+                if not isinstance(text, str):
+                    raise source.error(f"{source.where(row)}: {key!r} must be a text, got {type(text).__name__}")
+            yield texts[0], texts[1]  # type: ignore[misc]  # both are strings, see above
+
+    def _choose(self, table: Table, source: RowSource) -> tuple[str, str]:
+        """The keys of the two texts: as named, or by the usual names of each kind of pairs in turn."""
+        given, failure = self._columns or {}, None
+        kinds: tuple[Kind, ...] = ("scored", "pairs", "ranked")
+        named = next((kind for kind in kinds if set(given) & set(TEXT_ROLES[kind])), None)
+        for kind in kinds if named is None else (named,):
+            try:  # the target is not read, so any column will do for it
+                chosen = choose_columns(table.names, kind, {**given, TARGET_ROLES[kind]: 0}, source.name or "pairs")
+            except DataError as error:
+                failure = failure or error
+                continue
+            self.notes = chosen.note
+            first, second = (chosen.texts[role] for role in TEXT_ROLES[kind])
+            return table.keys[first], table.keys[second]
+        for names in (table.keys, table.strings):
+            if source.error is InputError and not given and names is not None and len(names) == 2:
+                return names[0], names[1]
+        assert failure is not None
+        raise failure
+
+
+def open_pairs(
+    source: Source | RowSource, *, columns: Mapping[str, str | int] | None = None, options: ReadOptions | None = None
+) -> Pairs:
+    """Open anything that holds pairs of texts: an iterable of (a, b), or whatever `open_rows` takes, but for a str.
+
+    Args:
+        columns: of a table, role -> column: a and b, anchor and positive, or query and document. By default guessed
+            from usual names; of data in memory the only two columns (of strings) will do.
+        options: how to read a file.
+    """
+    advice = "a list of pairs (a, b); a cross-encoder reads two texts together, so one pair is [(a, b)]"
+    if isinstance(source, str):
+        raise InputError(f"expected {advice}, got str: {short(source)}")
+    return Pairs(open_source(source, options, "", advice), columns)
+
+
+@dataclass
+class UnusualTexts:
+    """Count of texts that look empty, missing or repetitive, by reason; its string names the first of each."""
+
+    texts: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    _first: dict[str, str] = field(default_factory=dict)
+
+    def add(self, text: str, place: str) -> None:
+        """Count a text; `place` is where messages say it is."""
+        self.texts += 1
+        reason = unusual(text)
+        if reason is not None:
+            self.counts[reason] += 1
+            self._first.setdefault(reason, place)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __str__(self) -> str:
+        named = (
+            f"{count:,} {reason} ({self._first[reason] if count == 1 else 'first: ' + self._first[reason]})"
+            for reason, count in self.counts.most_common()
+        )
+        return f"{self.counts.total():,} of {self.texts:,} texts are empty, missing or repetitive: {', '.join(named)}"
+
+
+def unusual(text: str) -> str | None:
+    """Return why a text is probably not one, such as "empty"; None for an ordinary text. All of them are legal."""
+    content = text.strip()
+    if not content:
+        return "only white space" if text else "empty"
+    if len(content) <= 4 and content.casefold() in _MISSING:
+        return repr(content)
+    if len(content) >= 20 and _REPEATED.fullmatch(content):
+        return "a few characters repeated"
+    return None
+
+
+def check_characters(text: str, where: str) -> None:
+    """Raise `DataError` for half a surrogate pair, which is not a character."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            shown = f"\\u{ord(text[error.start]):04x}"
+            raise DataError(f"{where}: half a surrogate pair ({shown}) is not a character") from None
+
+
+def is_missing(value: object) -> bool:
+    """Whether a cell is empty: None, NaN, or the marks of pandas."""
+    return (
+        value is None or (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+    )
+
+
+def short(value: object) -> str:
+    """`repr` in at most 60 characters."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def unique_keys(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, with the position behind those that came before."""
+    if len(set(names)) == len(names):
+        return tuple(names)
+    return tuple(name if names.index(name) == place else f"{name} ({place})" for place, name in enumerate(names))
+
+
+def _table_of_dicts(rows: Iterable[object], name: str) -> Table:
+    """Dicts, the first of which names the columns; a text is a dict with `text`."""
+    items = iter(rows)
+    head = list(islice(items, 1))
+    if not head:
+        return Table((), lambda columns: iter(()))
+
+    def mapping(row: object, number: int) -> Mapping[str, object]:
+        if isinstance(row, str):
+            return {"text": row}
+        if not isinstance(row, Mapping):
+            raise InputError(
+                f"{name + ', ' if name else ''}row {number}: expected a dict of column -> value, got "
+                f"{type(row).__name__}: {short(row)}"
+            )
+        return row
+
+    def read(columns: Sequence[str] | None) -> Iterator[Row]:
+        for number, row in enumerate(chain(head, items)):
+            yield Row(f"row {number}", mapping(row, number))
+
+    values = mapping(head[0], 0)
+    strings = tuple(str(key) for key, value in values.items() if isinstance(value, str) or value is None)
+    return Table(tuple(map(str, values)), read, strings)
+
+
+def _checked_texts(items: Iterable[object], name: str) -> Iterator[str]:
+    for position, text in enumerate(items):
+        if not isinstance(text, str):
+            if isinstance(text, Mapping):
+                raise InputError(f"{_for(name)}row {position} is a dict, but the rows before it are texts")
+            raise _not_a_string(text, f"{_for(name)}text {position}")
+        yield text
+
+
+def _checked_pair(pair: object, position: int) -> tuple[str, str]:
+    if isinstance(pair, str):
+        raise InputError(
+            f"pair {position} must be two texts (a, b), got a single text: {short(pair)}. A cross-encoder reads two "
+            "texts together: one pair is [(a, b)]; for vectors of single texts use a bi-encoder"
+        )
+    texts = pair.tolist() if type(pair).__module__ == "numpy" and hasattr(pair, "tolist") else pair
+    if not isinstance(texts, tuple | list) or len(texts) != 2:
+        got = len(texts) if isinstance(texts, tuple | list) else type(pair).__name__
+        raise InputError(f"pair {position} must be two texts (a, b), got {got}: {short(pair)}")
+    first, second = texts
+    for which, text in (("first", first), ("second", second)):
+        if not isinstance(text, str):
+            raise _not_a_string(text, f"the {which} text of pair {position}")
+    return first, second
+
+
+def _not_a_string(value: object, where: str) -> InputError:
+    return InputError(f"{where} must be a string, got {type(value).__name__}: {short(value)}. {_MISSING_TEXTS}")
+
+
+def kind_of(value: object) -> str:
+    """The JSON name of a value: "null", "a number"."""
+    if is_missing(value):
+        return "null" if value is None else "a missing value"
+    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), "a string" if isinstance(value, str) else type(value).__name__)
+
+
+def _for(name: str) -> str:
+    return f"{name}: " if name else ""

@@ -1,0 +1,1 @@
+"""Reports: HTML pages (`html`), charts (`svg`) and tables for terminals (`tables`)."""
