@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import socket
 from pathlib import Path
 
 KOREAN = (
@@ -38,6 +39,13 @@ def unicode_text(generator: random.Random) -> str:
         parts.append("".join(chr(generator.randint(low, high)) for _ in range(generator.randint(1, 8))))
         parts.append(generator.choice(["", " ", "\u3000", "\n", text(generator, 1, 3)]))
     return "".join(parts)
+
+
+def free_port() -> int:
+    """A port of this machine with no listener."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def minilm() -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from samples import minilm, text, tiny_model, unicode_text
+from samples import free_port, minilm, text, tiny_model, unicode_text
 
 SKIPPED = "skipped"  # what a tree does not support, or this machine does not have
 FLOAT32: dict[str, Any] = {"device": "cpu", "dtype": "float32"}
@@ -616,7 +616,7 @@ def http(sandbox: Sandbox) -> Any:
 
     with munjang.Index.create(sandbox.folder / "index", munjang.load(minilm(), device="cpu")) as store:
         store.add([{"id": str(number), "text": text(sandbox.random), "year": number} for number in range(50)])
-    port = 20000 + sandbox.random.randrange(20000)
+    port = free_port()
     command = [sys.executable, "-m", "munjang", "serve", str(sandbox.folder / "index"), "--model", minilm()]
     server = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
