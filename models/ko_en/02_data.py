@@ -12,11 +12,21 @@ import argparse
 import hashlib
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from common import say, write_rows
-from queries import heading_query, keywords, korean_question, noisy, term_query, vocabulary_rarity
+from common import pair_key, say, write_rows
+from everyday import read_questions
+from queries import (
+    heading_query,
+    keywords,
+    korean_question,
+    noisy,
+    sentence_question,
+    term_query,
+    vocabulary_rarity,
+)
 from settings import DATA
 from sources import (
     HANGUL,
@@ -32,9 +42,11 @@ from sources import (
     wordnet,
 )
 
+import munjang
 from munjang.data import Examples, load_dataset, nli_triplets, read_texts
 from munjang.data.datasets import parallel_by_source
 from munjang.data.normalise import normalise
+from munjang.vectors import top_k
 
 FORBIDDEN_SOURCES = ("xnli-dev", "wikiqa")
 SCORED = (
@@ -43,12 +55,6 @@ SCORED = (
     ("stsb", "test"),
     *((f"sts{year}", "test") for year in range(12, 17)),
 )
-
-
-def pair_key(a: str, b: str) -> int:
-    """A hash of a pair, in either order, whatever its punctuation."""
-    first, second = sorted((normalise(a), normalise(b)))
-    return int.from_bytes(hashlib.blake2b(f"{first}\0{second}".encode(), digest_size=8).digest(), "little")
 
 
 def is_held_out(passage: Passage) -> bool:
@@ -71,15 +77,15 @@ def bill_passages(folder: Path, draw: random.Random) -> list[Passage]:
         if len(sentences) < 2:
             continue
         *background, proposal = sentences
-        passage = Passage(
-            shortened(". ".join(background) + ".", DATA.passage_characters), "bills", f"bills/{law}", "ko"
-        )
-        passage.queries.append(("summary", shortened(proposal.removeprefix("이에").strip(), 160)))
+        whole = draw.random() < 0.4  # then questions are made of any of its sentences
+        passage = Passage(shortened(". ".join(sentences if whole else background) + "."), "bills", f"bills/{law}", "ko")
+        if not whole:
+            passage.queries.append(("summary", shortened(proposal.removeprefix("이에").strip(), 160)))
         if names[name] == 1:
             passage.queries.append(("name", name))
         found.append(passage)
         if items and draw.random() < 0.5:
-            found.append(Passage(shortened(draw.choice(items), DATA.passage_characters), "bills", f"bills/{law}", "ko"))
+            found.append(Passage(shortened(draw.choice(items)), "bills", f"bills/{law}", "ko"))
             found[-1].queries.append(("keywords+", law))
     return found
 
@@ -99,7 +105,7 @@ def manual_passages(debian: Path, draw: random.Random) -> list[Passage]:
             and draw.random() < 0.45
         ):
             continue
-        text = shortened(text, DATA.passage_characters)
+        text = shortened(text)
         if text in seen:
             continue
         seen.add(text)
@@ -127,20 +133,21 @@ def dictionary_passages(debian: Path, draw: random.Random) -> list[Passage]:
         passage = Passage(shortened(text, 320), source, f"word/{word.lower()}", "en")
         passage.queries.append(("term", word))
         found.append(passage)
-    foldoc = [one for one in found if one.source == "foldoc"]
-    rest = [one for one in found if one.source != "foldoc"]
-    draw.shuffle(rest)
-    return foldoc + rest[: DATA.dictionary - len(foldoc)]
+    return draw.sample(found, min(len(found), DATA.dictionary))
+
+
+def nli_passage(premise: str) -> Passage:
+    return Passage(shortened(premise), "nli", f"nli/{premise[:40]}", language_of(premise))
 
 
 def nli_passages(data: Path, draw: random.Random) -> list[Passage]:
     found = []
     english = entailed(data, (("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")))
     korean = entailed(data, (("klue-nli", "train"),))
-    for language, premises in (("ko", korean), ("en", english)):
+    for premises in (korean, english):
         for premise, hypotheses in premises.items():
             if len(premise) > 25:
-                passage = Passage(shortened(premise, DATA.passage_characters), "nli", f"nli/{premise[:40]}", language)
+                passage = nli_passage(premise)
                 passage.queries += [("hypothesis", text) for text in hypotheses[:3]]
                 found.append(passage)
     return found
@@ -161,6 +168,59 @@ def chat_passages(data: Path) -> list[Passage]:
         if label == same and normalise(a) != normalise(b):
             found.append(Passage(b, "question-pair", f"question/{b}", "ko", [("question", a)]))
     return found
+
+
+def joined_passages(units: list[tuple[tuple[str, ...], list[str]]], draw: random.Random) -> list[Passage]:
+    """Neighbouring sentences put together, with questions made of them; twins where there is a translation.
+
+    units: a sentence in one language or (English, Korean), and what it entails. Each stands in one passage only.
+    """
+    vectors = munjang.load().encode([versions[-1] for versions, _ in units], normalize=True)
+    near = np.asarray(top_k(vectors, vectors, 12, exclude_self=True).indices)
+    free, found = np.ones(len(units), bool), []
+    for first in draw.sample(range(len(units)), len(units)):
+        if not free[first]:
+            continue
+        others = [
+            place for place in near[first].tolist() if free[place] and len(units[place][0]) == len(units[first][0])
+        ]
+        group = [first, *others][: draw.randint(*DATA.sentences)]
+        free[group] = False
+        draw.shuffle(group)
+        for language in range(len(units[first][0])):
+            texts = [units[place][0][language] for place in group]
+            passage = Passage(
+                shortened(" ".join(texts)), "joined", f"joined/{units[first][0][0][:60]}", language_of(texts[0])
+            )
+            for place in draw.sample(group, min(len(group), DATA.questions)):
+                versions, entailed_by = units[place]
+                if versions[language] not in passage.text:
+                    continue
+                across = len(versions) == 2 and draw.random() < DATA.other_language
+                sentence = versions[1 - language] if across else versions[language]
+                if entailed_by and draw.random() < 0.6:
+                    passage.queries.append(("hypothesis", draw.choice(entailed_by)))
+                else:
+                    made = sentence_question(sentence, language_of(sentence), draw)
+                    passage.queries.append(("cross asked" if across else "asked", made))
+            found.append(passage)
+    return found
+
+
+def sentence_units(
+    data: Path, translations: dict[str, list[tuple[str, str]]], known: set[str]
+) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Translated sentences, and premises with what they entail."""
+    units: list[tuple[tuple[str, ...], list[str]]] = [
+        (pair, []) for pairs in translations.values() for pair in pairs if min(map(len, pair)) > 12
+    ]
+    for name, split in (("klue-nli", "train"), ("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")):
+        units += [
+            ((premise,), hypotheses)
+            for premise, hypotheses in entailed(data, ((name, split),)).items()
+            if not is_held_out(nli_passage(premise))
+        ]
+    return [unit for unit in units if not any(normalise(text) in known for text in (*unit[0], *unit[1]))]
 
 
 def parallel_sources(data: Path, known: set[str], draw: random.Random) -> dict[str, list[tuple[str, str]]]:
@@ -184,6 +244,10 @@ def parallel_sources(data: Path, known: set[str], draw: random.Random) -> dict[s
 # --- queries that nobody wrote ---------------------------------------------------------------------------------------
 
 
+def sentences_of(text: str) -> list[str]:
+    return [one.strip() for one in text.replace("? ", ". ").split(". ") if 15 < len(one.strip()) < 160]
+
+
 def add_queries(passages: list[Passage], draw: random.Random) -> None:
     """Written queries in other forms, key words, and questions made of a sentence; then noise on some of them."""
     by_language = {language: [one.text for one in passages if one.language == language] for language in ("ko", "en")}
@@ -200,20 +264,19 @@ def add_queries(passages: list[Passage], draw: random.Random) -> None:
             elif kind in ("summary", "name") and draw.random() < 0.35:
                 text = korean_question(text, draw) or keywords(text, rarity["ko"], draw) or text
             passage.queries.append((kind, noisy(text, draw)))
-        if passage.source in ("chatbot", "question-pair"):
+        if passage.source in ("chatbot", "question-pair", "joined"):
             continue
         made = keywords(passage.text, rarity[passage.language], draw)
-        if made and draw.random() < 0.5:
+        if made and draw.random() < 0.35:
             passage.queries.append(("keywords", noisy(made, draw)))
-        sentences = [one.strip() for one in passage.text.replace("? ", ". ").split(". ") if 15 < len(one.strip()) < 140]
-        if sentences and len(passage.text) > 120:
-            sentence = draw.choice(sentences)
-            asked = korean_question(sentence.rstrip("."), draw) if passage.language == "ko" else ""
-            if asked and draw.random() < 0.7:
-                passage.queries.append(("asked", noisy(asked, draw)))
-            elif len(sentences) > 2 and draw.random() < 0.25:  # the sentence is taken out of the passage
-                passage.text = clean(passage.text.replace(sentence, " ", 1).replace(" . ", " "))
-                passage.queries.append(("sentence", noisy(sentence, draw)))
+        sentences = sentences_of(passage.text)
+        if len(sentences) > 2 and draw.random() < 0.08:  # the sentence is taken out of the passage
+            sentence = sentences.pop(draw.randrange(len(sentences)))
+            passage.text = clean(passage.text.replace(sentence, " ", 1).replace(" . ", " "))
+            passage.queries.append(("sentence", noisy(sentence, draw)))
+        draw.shuffle(sentences)
+        for sentence in sentences[: DATA.questions if len(passage.text) > 250 else 1]:
+            passage.queries.append(("asked", noisy(sentence_question(sentence, passage.language, draw), draw)))
     for passage in passages:
         passage.queries = [
             (kind, text)
@@ -237,14 +300,14 @@ def dev_sets(held: list[Passage], translations: list[tuple[str, str]], draw: ran
             for kind, text in passage.queries:
                 if kind in kinds:
                     places[change(text)].append(place)
-        asked = list(places)
-        draw.shuffle(asked)
-        asked = asked[: DATA.dev_queries]
+        queries = list(places)
+        draw.shuffle(queries)
+        queries = queries[: DATA.dev_queries]
         return {
             "name": name,
-            "queries": asked,
-            "passages": [one.text for one in passages],
-            "answers": [places[text] for text in asked],
+            "queries": queries,
+            "passages": [passage.text for passage in passages],
+            "answers": [places[text] for text in queries],
         }
 
     def of(*sources: str, language: str = "") -> list[Passage]:
@@ -268,6 +331,10 @@ def dev_sets(held: list[Passage], translations: list[tuple[str, str]], draw: ran
         ),
         search("unseen manuals en", of(*unseen, language="en"), ("heading",)),
         search("unseen across", of(*unseen), ("cross",)),
+        search("unseen ko, asked", asked_of(of(*unseen, language="ko"), draw), ("asked",)),
+        search("unseen en, asked", asked_of(of(*unseen, language="en"), draw), ("asked",)),
+        search("joined ko, asked", of("joined", language="ko"), ("asked", "hypothesis")),
+        search("joined across", of("joined"), ("cross asked",)),
         search("nli", of("nli"), ("hypothesis",)),
         search("dictionary", of("wordnet", "foldoc", "gcide"), ("term",)),
         {
@@ -279,21 +346,36 @@ def dev_sets(held: list[Passage], translations: list[tuple[str, str]], draw: ran
     ]
 
 
-def everyday() -> dict[str, object]:
-    """Questions about the sample documents of the demo, answered ones."""
-    from everyday import read_questions
+def asked_of(passages: list[Passage], draw: random.Random) -> list[Passage]:
+    """The same passages, each with a question made of one of its sentences."""
+    changed = []
+    for passage in passages:
+        sentences = sentences_of(passage.text)
+        made = sentence_question(draw.choice(sentences), passage.language, draw) if sentences else ""
+        changed.append(replace(passage, queries=[("asked", made)] if made else []))
+    return changed
 
+
+def everyday() -> list[dict[str, object]]:
+    """Questions about the sample documents of the demo: those with an answer, and those without."""
     from munjang.demo.corpus import documents
 
     texts = {row["id"]: row["text"] for row in documents()}
     place = {name: number for number, name in enumerate(texts)}
-    asked = [one for one in read_questions() if one.answers]
-    return {
-        "name": "everyday",
-        "queries": [one.query for one in asked],
-        "passages": list(texts.values()),
-        "answers": [sorted(place[name] for name in one.answers) for one in asked],
-    }
+    questions = read_questions()
+    return [
+        {
+            "name": name,
+            "queries": [question.query for question in questions if bool(question.answers) == answered],
+            "passages": list(texts.values()),
+            "answers": [
+                sorted(place[name] for name in question.answers)
+                for question in questions
+                if bool(question.answers) == answered
+            ],
+        }
+        for name, answered in (("everyday", True), ("everyday, no answer", False))
+    ]
 
 
 # --- sentences, scored pairs -----------------------------------------------------------------------------------------
@@ -380,66 +462,68 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("--data", "--bills", "--debian", "--out"):
         parser.add_argument(name, type=Path, required=True)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     draw = random.Random(DATA.seed)
-    known = evaluation_texts(asked.data)
+    known = evaluation_texts(args.data)
     say(f"{len(known):,} sentences of evaluation sets")
     passages = [
-        *bill_passages(asked.bills, draw),
-        *manual_passages(asked.debian, draw),
-        *dictionary_passages(asked.debian, draw),
-        *nli_passages(asked.data, draw),
-        *chat_passages(asked.data),
+        *bill_passages(args.bills, draw),
+        *manual_passages(args.debian, draw),
+        *dictionary_passages(args.debian, draw),
+        *nli_passages(args.data, draw),
+        *chat_passages(args.data),
     ]
+    translations = parallel_sources(args.data, known, draw)
+    dev_translations = translations["tatoeba"][:1000]
+    translations["tatoeba"] = translations["tatoeba"][1000:]
+    hidden = {text for pair in dev_translations for text in pair}
+    for source in translations:
+        translations[source] = [pair for pair in translations[source] if not hidden.intersection(pair)]
+    passages += joined_passages(sentence_units(args.data, translations, known), draw)
+    say("sentences joined to passages")
     passages = [one for one in passages if normalise(one.text) not in known and len(one.text) > 3]
     for one in passages:
         one.queries = [(kind, text) for kind, text in one.queries if normalise(text) not in known]
     held = [one for one in passages if is_held_out(one)]
     kept = [one for one in passages if not is_held_out(one)]
     draw.shuffle(held)
-    translations = parallel_sources(asked.data, known, draw)
-    dev_translations = translations["tatoeba"][:1000]
-    translations["tatoeba"] = translations["tatoeba"][1000:]
-    dev = [*dev_sets(held, dev_translations, draw), everyday()]
+    dev = [*dev_sets(held, dev_translations, draw), *everyday()]
     for one in dev:
         say(f"  {one['name']}: {len(one['queries']):,} queries, {len(one['passages']):,} passages")  # type: ignore[arg-type]
-    hidden = {text for pair in dev_translations for text in pair}
     add_queries(kept, draw)
     say(
         f"{len(kept):,} passages, {sum(len(one.queries) for one in kept):,} queries: "
         f"{dict(Counter(one.source for one in kept))}"
     )
     say(str(dict(Counter(kind for one in kept for kind, _ in one.queries))))
-    scored = scored_rows(asked.data)
-    for source in translations:
-        translations[source] = [pair for pair in translations[source] if not hidden.intersection(pair)]
-    sentences = sentence_rows(asked.data, scored, translations, known, held, draw)
+    scored = scored_rows(args.data)
+    sentences = sentence_rows(args.data, scored, translations, known, held, draw)
     say(f"{len(sentences):,} sentences, {len(scored):,} scored pairs")
     triplets: list[list[str]] = []
     for name, split in (("klue-nli", "train"), ("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")):
         found: Examples = nli_triplets(
-            load_dataset(name, split, asked.data), both_directions=False, without_negative="leave out", seed=0
+            load_dataset(name, split, args.data), both_directions=False, without_negative="leave out", seed=0
         )
         triplets += [list(map(clean, row)) for row in zip(*found.columns.values(), strict=True)]
     triplets = [row for row in triplets if not any(normalise(text) in known for text in row)]
     pairs = {
         pair_key(a, b)
         for name, split in SCORED
-        for a, b in zip(*load_dataset(name, split, asked.data).columns.values(), strict=True)
+        for a, b in zip(*load_dataset(name, split, args.data).columns.values(), strict=True)
     }
     pairs |= {pair_key(str(a), str(b)) for _, _, a, b, _ in scored}
     write_rows(
-        asked.out / "passages.jsonl.xz", ([one.text, one.source, one.group, one.language, one.queries] for one in kept)
+        args.out / "passages.jsonl.xz", ([one.text, one.source, one.group, one.language, one.queries] for one in kept)
     )
-    write_rows(asked.out / "sentences.jsonl.xz", sentences)
-    write_rows(asked.out / "scored.jsonl.xz", scored)
-    write_rows(asked.out / "nli.jsonl.xz", draw.sample(triplets, min(len(triplets), 30_000)))
+    write_rows(args.out / "sentences.jsonl.xz", sentences)
+    write_rows(args.out / "scored.jsonl.xz", scored)
+    write_rows(args.out / "nli.jsonl.xz", draw.sample(triplets, min(len(triplets), 30_000)))
     write_rows(
-        asked.out / "translations.jsonl.xz", ([source, *pair] for source, some in translations.items() for pair in some)
+        args.out / "translations.jsonl.xz", ([source, *pair] for source, some in translations.items() for pair in some)
     )
-    write_rows(asked.out / "dev.jsonl.xz", dev)
-    np.save(asked.out / "known.npy", np.array(sorted(pairs), np.uint64))
-    for file in sorted(asked.out.iterdir()):
+    write_rows(args.out / "dev.jsonl.xz", dev)
+    np.save(args.out / "known.npy", np.array(sorted(pairs), np.uint64))
+    for file in sorted(args.out.iterdir()):
         say(f"  {file.name}: {file.stat().st_size / 1e6:.1f} MB")
 
 

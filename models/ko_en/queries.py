@@ -103,6 +103,50 @@ def korean_question(sentence: str, draw: random.Random) -> str:
     return " ".join(words[start:])
 
 
+_ASKING_KO = (
+    "은?", "는?", "은 무엇인가?", "는 무엇인가?", "은 누구인가?", "는 언제인가?", "은 어디인가?", "의 이름은?",
+    " 어떻게 하나요?", " 무엇인가요?", " 누구인가?", " 언제인가?", " 어디인가?", " 몇 개인가?", " 이유는?", " 뭐야?",
+)  # fmt: skip
+_ASKING_EN = (
+    "what is", "who is", "when was", "where is", "how many", "how to", "which", "why", "what does", "what are", "does",
+)  # fmt: skip
+
+
+def word_question(sentence: str, draw: random.Random) -> str:
+    """Some of a sentence's words, often without particles, sometimes in another order, mostly with a question word.
+
+    '대통령은 1962년에 서울에서 태어났다' -> '대통령 태어났다 서울은 어디인가?'
+    """
+    words = sentence.strip().rstrip(".?!").split()
+    if len(words) < 4:
+        return ""
+    kept = sorted(draw.sample(range(len(words)), max(2, round(len(words) * draw.uniform(0.3, 0.8)))))[:14]
+    if draw.random() < 0.2:
+        draw.shuffle(kept)
+    chosen = [words[place] for place in kept]
+    korean = bool(re.search("[가-힣]", sentence))
+    asking = draw.random() < 0.65
+    if korean and asking:  # what is asked about is a noun: a word that had a particle
+        nouns = [place for place, word in enumerate(chosen) if tidy(word) != word.strip(_EDGES)]
+        if nouns:
+            chosen.append(tidy(chosen.pop(nouns[-1])))
+        chosen[-1] += draw.choice(_ASKING_KO if nouns else [one for one in _ASKING_KO if one[0] == " "])
+    if korean and draw.random() < 0.6:
+        last = len(chosen) - asking  # its ending was just made
+        chosen[:last] = [tidy(word) or word if draw.random() < 0.7 else word for word in chosen[:last]]
+    if not korean and asking:
+        chosen = [draw.choice(_ASKING_EN), *chosen]
+        chosen[1] = chosen[1][0].lower() + chosen[1][1:] if chosen[1][1:2].islower() else chosen[1]
+        chosen[-1] = chosen[-1].strip(_EDGES) + "?"
+    return " ".join(chosen)
+
+
+def sentence_question(sentence: str, language: str, draw: random.Random) -> str:
+    """A question that a sentence answers: with another ending and a question word, or made of some of its words."""
+    asked = korean_question(sentence.rstrip("."), draw) if language == "ko" and draw.random() < 0.45 else ""
+    return asked or word_question(sentence, draw)
+
+
 def heading_query(heading: str, language: str, draw: random.Random) -> str:
     if heading.endswith("?"):
         return heading

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
+from common import is_korean
+from settings import DATA
+
 from munjang.data import load_dataset
 from munjang.data.normalise import normalise
 
@@ -76,13 +79,13 @@ def clean(text: str) -> str:
 
 
 def language_of(text: str) -> str:
-    """'ko' where at least a fifth of the letters is Hangul."""
-    letters = sum(character.isalpha() for character in text)
-    return "ko" if letters and len(HANGUL.findall(text)) >= 0.2 * letters else "en"
+    return "ko" if is_korean(text) else "en"
 
 
-def shortened(text: str, characters: int) -> str:
+def shortened(text: str, characters: int | None = None) -> str:
     """The beginning of a text, whole sentences where there are some."""
+    if characters is None:
+        characters = DATA.passage_characters[language_of(text)]
     if len(text) <= characters:
         return text
     cut = max(text.rfind(mark, characters // 2, characters) for mark in (". ", "음.", "임.", "함.", "? ", "! "))

@@ -3,22 +3,22 @@
     MunjangError
     ├── InputError (ValueError)          an argument or a text cannot be used
     ├── ModelError                       a model on disk cannot be used: damaged, unsafe, unknown, inconsistent
-    │   └── ModelNotFoundError           there is no model at that path or hub id
-    ├── DataError                        a file of texts cannot be read or written as asked
-    │   └── LimitError                   a file holds more than the reader accepts
-    ├── ResumeError                      earlier output is there, but belongs to other texts or another model
-    ├── TrainingError                    a training run cannot go on: the loss is not a number, nothing fits
+    │   └── ModelNotFoundError           no model exists at that path or hub id
+    ├── DataError                        a file cannot be read or written as requested
+    │   └── LimitError                   a file exceeds a limit of its reader
+    ├── ResumeError                      existing output belongs to other texts or another model
+    ├── TrainingError                    a training run cannot continue: the loss is not a number, memory is too small
     └── MissingExtraError (ImportError)  an optional dependency is not installed; the message has the command
 
     MunjangWarning (UserWarning)
-    ├── TruncationWarning                texts were longer than the model reads
+    ├── TruncationWarning                inputs were longer than the model's maximum length
     ├── PrecisionWarning                 a result was not finite and was computed again in float32
-    ├── ModelWarning                     something about a model had to be assumed (for example its pooling)
-    ├── TrainingWarning                  a training run had to do something else than it was told
-    ├── DataWarning                      part of the input was skipped, or is hardly a text
-    └── LeakageWarning                   evaluation texts stand in the training data
+    ├── ModelWarning                     a property of a model had to be assumed, such as its pooling
+    ├── TrainingWarning                  a training run had to deviate from its settings
+    ├── DataWarning                      part of the input was skipped, or does not look like text
+    └── LeakageWarning                   evaluation texts occur in the training data
 
-A message says what was expected, what came, and what to do. `brief` shows a value in a message, however large it is.
+A message says what is wrong, what was expected, what came, and how to fix it. `brief` shortens a value for a message.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class ModelError(MunjangError):
 
 
 class ModelNotFoundError(ModelError):
-    """There is no model at that path or hub id."""
+    """No model exists at that path or hub id."""
 
 
 class DataError(MunjangError):
-    """A file of texts or vectors cannot be read or written as asked."""
+    """A file of texts or vectors cannot be read or written as requested."""
 
 
 class LimitError(DataError):
-    """A file holds more than the reader accepts; `limit` names which of its limits."""
+    """A file exceeds a limit of its reader; `limit` names it."""
 
     def __init__(self, message: str, limit: str) -> None:
         super().__init__(message)
@@ -55,11 +55,11 @@ class LimitError(DataError):
 
 
 class ResumeError(MunjangError):
-    """Earlier output is there, but it belongs to other texts or another model."""
+    """Existing output belongs to other texts or another model."""
 
 
 class TrainingError(MunjangError):
-    """A training run cannot go on."""
+    """A training run cannot continue."""
 
 
 class MissingExtraError(MunjangError, ImportError):
@@ -74,7 +74,7 @@ class MunjangWarning(UserWarning):
 
 
 class TruncationWarning(MunjangWarning):
-    """Texts were longer than the model reads, and were cut."""
+    """Inputs were longer than the model's maximum length and were truncated."""
 
 
 class PrecisionWarning(MunjangWarning):
@@ -82,23 +82,23 @@ class PrecisionWarning(MunjangWarning):
 
 
 class ModelWarning(MunjangWarning):
-    """Something about a model had to be assumed."""
+    """A property of a model had to be assumed."""
 
 
 class TrainingWarning(MunjangWarning):
-    """A training run had to do something else than it was told."""
+    """A training run had to deviate from its settings."""
 
 
 class DataWarning(MunjangWarning):
-    """Part of the input was skipped, or is hardly a text."""
+    """Part of the input was skipped, or does not look like text."""
 
 
 class LeakageWarning(MunjangWarning):
-    """Evaluation texts stand in the training data."""
+    """Evaluation texts occur in the training data."""
 
 
 class _Brief(reprlib.Repr):
-    """`repr` in bounded time and depth: a value from a request may be megabytes long or nested 900 levels deep."""
+    """`repr` in bounded time and depth: a value from a request may be megabytes long or deeply nested."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ _FEW_THREADS = 256  # remembered without a look at which have ended
 
 
 class Forked(Protocol):
-    """An object with locks or caches of its own."""
+    """An object that owns locks or caches."""
 
     def after_fork_in_child(self) -> None: ...
 

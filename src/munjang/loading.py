@@ -1,8 +1,8 @@
-"""The front door: `munjang.load` and its kin.
+"""`munjang.load` and its siblings.
 
 A model is named by a bundled name, the path of a folder, or a hub id. A bundled name ('munjang-ko-en',
-'munjang-rerank-ko-en') means the model in this package, whatever lies in the working directory; './munjang-ko-en' or a
-`Path` means a folder.
+'munjang-rerank-ko-en') is the model in this package, even if the working directory has a folder of that name;
+'./munjang-ko-en' or a `Path` is a folder.
 """
 
 from __future__ import annotations

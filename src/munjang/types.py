@@ -1,7 +1,4 @@
-"""The words that modules share: choices as Literals, and small frozen results.
-
-Nothing here imports torch: `import munjang` reads this file.
-"""
+"""Types that packages share: choices as Literals, and small frozen results. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -16,29 +13,29 @@ SavedName = Literal["float32", "float16", "bfloat16", "int8"]  # how weights are
 
 @dataclass(frozen=True)
 class Threshold:
-    """A limit that was measured for a model, not chosen by hand: from `value` on the answer is yes."""
+    """A decision threshold measured for a model: at `value` or above, the answer is yes."""
 
     value: float
     task: str  # paraphrase, cluster, answer
-    meaning: str  # what lies above it, in words
-    measured: Mapping[str, object] = field(default_factory=dict)  # on what, and how well it does there; fit for JSON
+    meaning: str  # of a score above it, in words
+    measured: Mapping[str, object] = field(default_factory=dict)  # the data and the quality there, as JSON values
 
 
 @dataclass(frozen=True)
 class EncodeReport:
-    """What an encoding did: how many texts, how many tokens, how many were cut, how long it took."""
+    """Statistics of an encoding."""
 
     texts: int
-    tokens: int  # tokens that went through the model, after cutting
+    tokens: int  # after truncation
     truncated: int  # texts that were longer than max_length
-    longest: int  # tokens in the longest text, before cutting
+    longest: int  # tokens in the longest text, before truncation
     max_length: int
     seconds: float
-    skipped: int = 0  # texts that an earlier, interrupted run had already encoded
+    skipped: int = 0  # texts that an interrupted run had encoded before
     unusual: Mapping[str, int] = field(default_factory=dict)  # texts that look empty or missing, by reason
 
     def plus(self, part: EncodeReport) -> EncodeReport:
-        """Both together; the time stays this one's."""
+        """Add the counts of another part; the time stays."""
         return replace(
             self,
             texts=self.texts + part.texts,

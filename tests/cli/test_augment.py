@@ -203,7 +203,7 @@ def test_errors_in_one_line(
             ("--model", model, "--gold", files["gold"], "--strategy", "bm25", "--retriever", model),
             "retriever would do nothing",
         ),
-        (("--model", model, "--gold", bare), "If these are no names, as the file has no header: name all columns by"),
+        (("--model", model, "--gold", bare), "If these are not names, as the file has no header: name all"),
     ):
         assert command(*arguments, "-o", run) == 1
         (line,) = capsys.readouterr().err.splitlines()[-1:]

@@ -47,7 +47,7 @@ def test_what_was_seen_is_counted_shown_and_removable() -> None:
     )
     clean = without(test, one.normalised.some)
     assert clean.columns["anchor"] == ["new"]
-    assert clean.reading.refused_counts == {"stands in training and in evaluation": 3}
+    assert clean.reading.refused_counts == {"occurs in training and in evaluation": 3}
     assert not leakage([TRAIN], [clean]).any
     assert found.train[0].some.tolist() == [0, 1, 2]
     with pytest.raises(InputError, match=r"rows must be 0\.\.3, got 4"):
@@ -56,7 +56,7 @@ def test_what_was_seen_is_counted_shown_and_removable() -> None:
 
 def test_nothing_seen_is_said_too() -> None:
     found = leakage([TRAIN], [pairs("a", ("x", "y")), pairs("b", ("비가 온다", "y"))])
-    assert str(found.sets[0]) == "a: no sentence of 1 rows stands in the training data"
+    assert str(found.sets[0]) == "a: no sentence of 1 rows occurs in the training data"
     assert [len(one.normalised.some) for one in found.sets] == [0, 1]
     assert not leakage([], [TRAIN]).any
     assert leakage([TRAIN], []).sets == ()

@@ -23,6 +23,7 @@ import munjang
 from munjang.encoders import BiEncoder
 from munjang.errors import InputError, ModelError, ResumeError, TruncationWarning
 from munjang.nn.device import cpu_has_bfloat16
+from munjang.vectors import normalize
 
 LONG = "long " * 5000
 TEXTS = [
@@ -430,3 +431,30 @@ def test_the_report_counts_texts_that_look_empty_or_missing(model: BiEncoder, tm
     assert encoded.report.unusual == expected
     assert model.encode_to(iter(texts), tmp_path / "v.npy").unusual == expected
     assert np.allclose(encoded.vectors[0], model.encode("a cat")[0], atol=1e-6)
+
+
+def test_a_table_is_encoded_by_its_text_column(model: BiEncoder) -> None:
+    table = [{"title": text, "body": f"{text} body", "id": number} for number, text in enumerate(TEXTS[:5])]
+    expected = model.encode([row["body"] for row in table])
+    assert np.array_equal(model.encode(table, column="body"), expected)
+    assert np.array_equal(np.concatenate([part.vectors for part in model.encode_stream(table, column=1)]), expected)
+    with pytest.raises(InputError, match="column"):
+        model.encode(table)
+    with pytest.raises(InputError, match="'text'"):
+        model.encode(table, column="text")
+
+
+@pytest.mark.parametrize("prompt", [None, "query: "])
+def test_token_vectors_average_to_the_vector(model: BiEncoder, prompt: str | None) -> None:
+    texts = [*TEXTS[:9], ""]
+    tokens = model.encode_tokens(iter(texts), prompt=prompt)
+    lengths = model.tokenizer.encode([(prompt or "") + text for text in texts]).lengths
+    assert [part.shape for part in tokens] == [(length, 384) for length in lengths]
+    means = np.stack([part.mean(axis=0) for part in tokens])  # the model pools by the mean, then normalizes
+    assert np.abs(normalize(means) - model.encode(texts, prompt=prompt)).max() < 1e-5
+
+
+def test_token_vectors_are_those_of_sentence_transformers(model: BiEncoder, peer: SentenceTransformer) -> None:
+    theirs = peer.encode(TEXTS[:7], output_value="token_embeddings")
+    for ours, expected in zip(model.encode_tokens(TEXTS[:7]), theirs, strict=True):
+        assert np.abs(ours - expected.cpu().numpy()[: len(ours)]).max() < 1e-4

@@ -27,7 +27,6 @@ from munjang.cli.index_words import (
 from munjang.cli.opening import add_own_model, open_index, own_model
 from munjang.cli.options import add_model, load_model, positive
 from munjang.cli.progress import Reporter
-from munjang.data.reading import some_of
 from munjang.errors import DataError, InputError, MunjangError
 from munjang.index.options import IndexOptions, VectorKind
 from munjang.index.remote.address import is_address, masked
@@ -194,6 +193,8 @@ def _remove(folder: Path, *, itself: bool) -> None:
 
 def run_delete(args: argparse.Namespace, reporter: Reporter) -> None:
     """Delete all of the ids or, if one is not there, none."""
+    from munjang.data.reading import some_of  # imports numpy
+
     ids = list(dict.fromkeys(_ids(args.ids)))
     with open_index(args, reporter) as index:
         missing = [repr(key) for key in ids if key not in index]

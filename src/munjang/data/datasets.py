@@ -31,7 +31,7 @@ Set = TypeVar("Set", Examples, Retrieval)
 Reader: TypeAlias = Callable[[Path], Examples]
 Change: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, object] | str | None]
 
-_NSMC_TEST = 0.1  # of the rows; the set has no split of its own
+_NSMC_TEST = 0.1  # of the rows; the set has no test split
 _STS_RANGE = (0.0, 5.0)
 _POLARITY = ("negative", "positive")
 _TOPICS = ("IT과학", "경제", "사회", "생활문화", "세계", "스포츠", "정치")

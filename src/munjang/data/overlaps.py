@@ -44,7 +44,7 @@ class SetLeakage:
 
     def __str__(self) -> str:
         if not len(self.normalised.some):
-            return f"{self.name}: no sentence of {self.rows:,} rows stands in the training data"
+            return f"{self.name}: no sentence of {self.rows:,} rows occurs in the training data"
         found = self.normalised
         return (
             f"{self.name}: {len(found.some):,} of {self.rows:,} rows share a sentence with the training data"
@@ -102,7 +102,7 @@ def leakage(train: Sequence[Examples], evaluation: Sequence[Examples]) -> Leakag
 
 def without(examples: Examples, rows: Int64 | Sequence[int]) -> Examples:
     """Return the examples without these rows, of training or of evaluation, which are counted in `reading`."""
-    return examples.less(rows, reason="stands in training and in evaluation")
+    return examples.less(rows, reason="occurs in training and in evaluation")
 
 
 def _overlaps(

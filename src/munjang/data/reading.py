@@ -163,7 +163,7 @@ def read_examples(
 
     Raises:
         DataError: the file cannot be read, or holds no usable row.
-        InputError: scores or labels are not what was declared.
+        InputError: scores or labels are not as declared.
 
     Example:
         >>> pairs = read_examples("pairs.csv", kind="scored", score_range=(0, 5))  # doctest: +SKIP

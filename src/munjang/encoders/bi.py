@@ -192,7 +192,7 @@ class BiEncoder(BaseEncoder[BiParts, str]):
         normalize: bool | None = None,
         progress: Progress = False,
     ) -> Encoded:
-        """Encode texts and return a report of what was truncated, instead of warning."""
+        """Encode texts and return statistics instead of warning about truncation."""
         started = time.perf_counter()
         parts, report = [], self._empty_report()
         for part in self.encode_stream(

@@ -170,7 +170,7 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
         return result.scores
 
     def predict_report(self, pairs: Source, *, raw: bool = False, progress: Progress = False) -> Predicted:
-        """Score pairs and return a report of what was truncated, instead of warning."""
+        """Score pairs and return statistics instead of warning about truncation."""
         started = time.perf_counter()
         parts, report = [], self._empty_report()
         for part in self.predict_stream(pairs, raw=raw, progress=progress):

@@ -1,7 +1,8 @@
 """Encoding pipeline: windows of inputs -> token ids (in a thread) -> packed batches -> device -> rows in input order.
 
-At most a few windows are in memory at a time, so that a stream of any length runs in bounded memory. Inputs are pulled
-in the caller's thread (a database cursor or a file may not work in another one).
+`plan_for` chooses the tokens of a batch and the size of a window. At most a few windows are in memory at a time, so
+that a stream of any length runs in bounded memory. Inputs are pulled in the caller's thread (a database cursor or a
+file may not work in another one).
 
 - On CUDA, kernels are launched without waiting: the caller's thread tokenizes the next window while the device works.
   A second thread would only take the interpreter away from it, except on machines with many cores, where a native
@@ -43,7 +44,7 @@ class Plan(NamedTuple):
 
     window: tuple[int, int]  # inputs, and characters, that are sorted and packed together
     budget: int  # tokens in a batch
-    workers: int  # CPU threads, each with a batch of its own; 0 on other devices
+    workers: int  # CPU threads, each with its batch; 0 on other devices
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def plan_for(device: torch.device, threads: int) -> Plan:
 def split_windows(
     items: Iterable[Item], length: Callable[[Item], int], max_items: int, max_characters: int
 ) -> Iterator[list[Item]]:
-    """Cut inputs into windows of limited count and characters; an input beyond the limit has a window of its own."""
+    """Cut inputs into windows of limited count and characters; an input beyond the limit is a window by itself."""
     if isinstance(items, list | tuple):
         start = 0
         while start < len(items):
@@ -268,7 +269,7 @@ class _Workers:
 
 def use_one_thread() -> None:
     """Give the calling thread one intra-op thread."""
-    torch.get_num_threads()  # the first query copies the process's number, overwriting what was set before it
+    torch.get_num_threads()  # the first query copies the process's setting, overwriting an earlier one
     torch.set_num_threads(1)
 
 

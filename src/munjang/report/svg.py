@@ -1,8 +1,7 @@
-"""Charts as SVG text: axes, grid, hover titles; colours come from the page, so that light and dark both work.
+"""SVG charts: lines and histograms with axes, grid and hover titles. Colours come from the page (light and dark).
 
-Enters: series of (x, y) points for lines, counts between edges for histograms. Leaves: one <svg> element with no script
-and no outside resource. A series of many points is thinned to what the width can show, keeping the lowest and highest
-of every stretch.
+A chart is one <svg> element without script or external resource. A series of many points is thinned to what the width
+can show, keeping the minimum and maximum of every stretch.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ class Series:
 
     name: str
     points: Sequence[Point]
-    faint: bool = False  # drawn thin, behind the others: raw values behind smoothed ones
+    faint: bool = False  # drawn thin and behind the others, such as raw values behind smoothed ones
     colour: int = 0  # which of the page's colours
-    marked: float | None = None  # an x that is to stand out, such as the step of the best score
+    marked: float | None = None  # an x to highlight, such as the step of the best score
 
 
 def line_chart(series: Sequence[Series], *, x_name: str, y_name: str) -> Markup:
-    """A chart of finite points; a sentence where there are none."""
+    """Draw lines through the finite points; a sentence where there are none."""
     drawn = [_finite(one) for one in series]
     everything = [point for one in drawn for point in one.points]
     if not everything:
@@ -63,10 +62,9 @@ class Bars:
 
 
 def histogram_chart(series: Sequence[Bars], edges: Sequence[float], *, x_name: str, y_name: str) -> Markup:
-    """Histograms over the same bins, side by side, each as per cent of its own rows: sets of other sizes compare.
+    """Draw histograms over the same bins, each as per cent of its rows, so that sets of different size compare.
 
-    edges: bounds of the bins, one more than there are counts. A series without rows is left out; a sentence where no
-    series has any.
+    edges: bounds of the bins, one more than counts. A series without rows is left out; a sentence where all are.
     """
     for one in series:
         if len(one.counts) != len(edges) - 1:
@@ -88,10 +86,10 @@ def histogram_chart(series: Sequence[Bars], edges: Sequence[float], *, x_name: s
 
 
 def _bars(series: Bars, edges: Sequence[float], scale: _Scale, *, place: tuple[int, int]) -> str:
-    """The bars of one series; place: which of how many that share a bin."""
+    """The bars of one series; place: its number among the series that share a bin, and their count."""
     total = sum(series.counts)
     number_, among = place
-    found = []
+    elements = []
     for count, low, high in zip(series.counts, edges, edges[1:], strict=False):
         if count <= 0:
             continue
@@ -100,24 +98,24 @@ def _bars(series: Bars, edges: Sequence[float], scale: _Scale, *, place: tuple[i
         width = (right - left) / among
         top = scale.y(share)
         title = f"{series.name}, {number(low)} to {number(high)}: {share:.1f} % ({count:,.0f} rows)"
-        found.append(
+        elements.append(
             f'<rect class="dot c{series.colour % 6}" x="{left + number_ * width:.1f}" y="{top:.1f}" '
             f'width="{width:.1f}" height="{scale.y(0) - top:.1f}"><title>{escape(title)}</title></rect>'
         )
-    return "\n".join(found)
+    return "\n".join(elements)
 
 
 def smoothed(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each value and those around it, `window` in all where there are as many."""
+    """The moving average over `window` values, fewer at the ends."""
     sums = [0.0]
     for value in values:
         sums.append(sums[-1] + value)
     half = window // 2
-    found = []
+    elements = []
     for place in range(len(values)):
         first, last = max(0, place - half), min(len(values), place + half + 1)
-        found.append((sums[last] - sums[first]) / (last - first))
-    return found
+        elements.append((sums[last] - sums[first]) / (last - first))
+    return elements
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -133,7 +131,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number on an axis or in a title: short, but telling."""
+    """Format a number for an axis or a title."""
     if value == 0:
         return "0"
     if abs(value) >= 10_000:
@@ -147,7 +145,7 @@ class _Scale:
     high_x: float
     low_y: float
     high_y: float
-    whole: bool = False  # steps: there is nothing between 1 and 2
+    whole: bool = False  # integers only, such as steps
 
     @classmethod
     def of(cls, points: Sequence[Point]) -> _Scale:
@@ -168,38 +166,40 @@ class _Scale:
 
 def _grid(scale: _Scale, x_name: str, y_name: str) -> list[str]:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    found = []
+    elements = []
     for value in ticks(scale.low_y, scale.high_y):
         y = scale.y(value)
-        found.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        found.append(f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>')
+        elements.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        elements.append(f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>')
     for value in (tick for tick in ticks(scale.low_x, scale.high_x, 8) if float(tick).is_integer() or not scale.whole):
         x = scale.x(value)
-        found.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
-        found.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{number(value)}</text>')
-    found.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
-    found.append(f'<line class="axis" x1="{_LEFT}" x2="{_LEFT}" y1="{_TOP}" y2="{bottom}"/>')
+        elements.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
+        elements.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{number(value)}</text>')
+    elements.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
+    elements.append(f'<line class="axis" x1="{_LEFT}" x2="{_LEFT}" y1="{_TOP}" y2="{bottom}"/>')
     middle = (_LEFT + right) / 2
-    found.append(f'<text class="name" x="{middle:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x_name)}</text>')
+    elements.append(
+        f'<text class="name" x="{middle:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x_name)}</text>'
+    )
     turned = f"rotate(-90 14 {(_TOP + bottom) / 2:.1f})"
-    found.append(
+    elements.append(
         f'<text class="name" x="14" y="{(_TOP + bottom) / 2:.1f}" text-anchor="middle" transform="{turned}">'
         f"{escape(y_name)}</text>"
     )
-    return found
+    return elements
 
 
 def _line(series: Series, scale: _Scale) -> str:
     points = _thinned(series.points)
     places = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in points)
     kind = f"line c{series.colour % 6}" + (" faint" if series.faint else "")
-    found = [f'<polyline class="{kind}" points="{places}"/>'] if len(points) > 1 else []
+    elements = [f'<polyline class="{kind}" points="{places}"/>'] if len(points) > 1 else []
     if not series.faint and len(points) <= _DOTS:
-        found += [_dot(series, scale, point) for point in points]
+        elements += [_dot(series, scale, point) for point in points]
     elif not series.faint:
-        found += [_hover(series, scale, points)]
-        found += [_dot(series, scale, point) for point in points if point[0] == series.marked]
-    return "\n".join(found)
+        elements += [_hover(series, scale, points)]
+        elements += [_dot(series, scale, point) for point in points if point[0] == series.marked]
+    return "\n".join(elements)
 
 
 def _dot(series: Series, scale: _Scale, point: Point) -> str:
@@ -212,7 +212,7 @@ def _dot(series: Series, scale: _Scale, point: Point) -> str:
 
 
 def _hover(series: Series, scale: _Scale, points: Sequence[Point]) -> str:
-    """Wide invisible dots along a long line: something to point at."""
+    """Wide invisible dots along a long line, which carry the hover titles."""
     every = max(1, len(points) // _DOTS)
     return "\n".join(
         f'<circle class="hover" cx="{scale.x(x):.1f}" cy="{scale.y(y):.1f}" r="8">'
@@ -229,13 +229,13 @@ def _legend(series: Sequence[Series]) -> str:
 
 
 def _finite(series: Series) -> Series:
-    """The points that can be drawn: numbers whose differences are numbers too."""
+    """The points that can be drawn: finite, with finite differences."""
     kept = [(x, y) for x, y in series.points if abs(x) < _HIGHEST and abs(y) < _HIGHEST]
     return Series(series.name, kept, series.faint, series.colour, series.marked)
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """At most `_MOST` points: of every stretch its lowest and highest, in order."""
+    """At most `_MOST` points: the minimum and maximum of every stretch, in order."""
     if len(points) <= _MOST:
         return list(points)
     size = 2 * len(points) / _MOST

@@ -2,8 +2,9 @@
 
 Rows are appended to `<name>.partial`; `<name>.progress.json` records how many rows and bytes of it are durable. Data
 are forced to the disk before the record, so a kill costs at most the rows that were being written. The file takes its
-final name when it is whole. A resumed run streams the same rows again: `skip` passes over those that are done, compares
-them by hash, and refuses others. Needs numpy; .parquet needs the extra `parquet`.
+final name when it is whole. A resumed run streams the same rows again: `skip` passes over those that are done and
+compares them by hash; other rows, another model or other settings are refused. Needs numpy; .parquet needs the extra
+`parquet`.
 """
 
 from __future__ import annotations
