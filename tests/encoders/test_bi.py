@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import textwrap
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -333,45 +328,6 @@ def test_a_resumed_encode_to_refuses_other_texts_and_other_settings(model: BiEnc
         model.encode_to(TEXTS, interrupted, prompt="query: ")
     model.encode_to(TEXTS, interrupted)
     assert np.load(interrupted).shape == (len(TEXTS), 384)
-
-
-_KILLED = """
-    import sys
-    import munjang
-    from munjang.encoders import base, engine
-
-    small = engine.Plan(window=(16, 10**6), budget=256, workers=2)
-    base.plan_for = lambda device, threads: small
-    model = munjang.load(sys.argv[1], device="cpu", dtype="float32")
-    texts = [f"sentence number {i} " + "word " * (i % 23) for i in range(600)]
-    print("skipped", model.encode_to(texts, sys.argv[2]).skipped, flush=True)
-"""
-
-
-def _rows_done(path: Path) -> int:
-    progress = path.with_name(path.name + ".progress.json")
-    return json.loads(progress.read_text())["rows"] if progress.exists() else 0
-
-
-def test_kill_9_during_encode_to_and_a_clean_resume(model: BiEncoder, minilm_path: Path, tmp_path: Path) -> None:
-    path = tmp_path / "vectors.npy"
-    command = [sys.executable, "-c", textwrap.dedent(_KILLED), str(minilm_path), str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    before = 0
-    for _ in range(2):
-        process = subprocess.Popen(command, env=environment)
-        deadline = time.monotonic() + 120
-        while _rows_done(path) <= before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not path.exists()
-        before = _rows_done(path)
-        assert 0 < before < 600
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert int(done.stdout.split()[-1]) == before, "what was done before the kill is not encoded again"
-    texts = [f"sentence number {i} " + "word " * (i % 23) for i in range(600)]
-    assert np.abs(np.load(path) - model.encode(texts)).max() < 1e-6
 
 
 # --- importing ----------------------------------------------------------------------------------------------------

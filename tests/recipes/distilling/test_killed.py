@@ -117,6 +117,7 @@ def same(result: DistillResult, whole: DistillResult) -> bool:
     )
 
 
+@pytest.mark.slow  # tests/test_kills.py kills a short run through the public call
 def test_a_run_that_was_killed_anywhere_ends_as_an_unbroken_one(tiny: Path, tmp_path: Path) -> None:
     file = parallel_file(tmp_path / "p.tsv")
     whole = whole_run(tmp_path / "whole", tiny, file)
