@@ -114,7 +114,7 @@ def rotate(qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def attend(qkv: Tensor, plan: AttentionPlan, window: int = 0) -> Tensor:
     """Self-attention within each sequence: qkv [total, 3, heads, head_size] -> [total, heads * head_size]."""
     batch = plan.batch
-    if kernels.usable(qkv):
+    if qkv.is_cuda and kernels.usable(qkv):
         return kernels.packed_attention(qkv, batch.offsets, batch.longest, plan.bias_table, window)
     half_precision = qkv.dtype in (torch.float16, torch.bfloat16)
     if qkv.is_cuda and half_precision and plan.bias_table is None and batch.count <= MAX_SEQUENCES:

@@ -29,7 +29,7 @@ class Norm(nn.LayerNorm):
     """LayerNorm of `x`, or of `x + residual` in one pass; in the second case it may overwrite x."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        if kernels.usable(x):
+        if x.is_cuda and kernels.usable(x):
             return kernels.add_norm(x if residual is not None else x.clone(), residual, self)
         if residual is None:
             return super().forward(x)
