@@ -112,6 +112,7 @@ def test_other_data_is_refused_by_all(server: ForkServerContext, tmp_path: Path)
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+@pytest.mark.slow  # it waits for seconds
 def test_evaluating_may_take_longer_than_silence(server: ForkServerContext, tmp_path: Path) -> None:
     """The first process evaluates alone; it is alive meanwhile, so the others wait."""
     job = Job(str(tmp_path / "run"), ("cosine",), SETTINGS | {"max_steps": 3, "epochs": 1}, evaluate=True)

@@ -95,6 +95,7 @@ def killed_until_done(server: ForkServerContext, folder: Path, *, slow: float, s
     raise AssertionError("the run never finished")
 
 
+@pytest.mark.slow  # tests/test_kills.py kills a run once
 def test_killed_again_and_again(server: ForkServerContext, unbroken: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     seen = killed_until_done(server, folder, slow=0.03, seed=1, kills=5)
