@@ -156,10 +156,11 @@ class _Launched(Generic[Item]):
 
 
 def _prepare(
-    runtime: Runtime[Item], items: Sequence[Item], call: CallOptions, plan: Plan, *, by_words: bool = True
+    runtime: Runtime[Item], call: CallOptions, plan: Plan, items: Sequence[Item], *, by_words: bool = True
 ) -> Prepared[Item]:
-    tokens = runtime.tokenize(items, call, by_words=by_words)
-    return Prepared(items, tokens, pack(tokens, plan.budget))
+    with forking.computation:
+        tokens = runtime.tokenize(items, call, by_words=by_words)
+        return Prepared(items, tokens, pack(tokens, plan.budget))
 
 
 # --- CPU -------------------------------------------------------------------------------------------------------------
@@ -175,17 +176,13 @@ def _on_cpu(
 ) -> Generator[_Launched[Item]]:
     """Tokenize in a thread; hand every batch to the workers."""
 
-    def prepare(items: Sequence[Item]) -> Prepared[Item]:
-        with forking.computation:
-            return _prepare(runtime, items, call, plan)
-
     def compute(batch: Batch, rows: Array) -> None:
         with forking.computation, torch.inference_mode():
             rows[batch.rows] = runtime.forward(batch, call).numpy()
         on_done(len(batch.rows))
 
     with _Workers(plan.workers) as workers:
-        for prepared, last in tokenize_in_thread(source, prepare):
+        for prepared, last in tokenize_in_thread(source, functools.partial(_prepare, runtime, call, plan)):
             rows = np.empty((len(prepared.tokens.lengths), width), np.float32)
             futures: list[Future[None]] = []
             # A single batch keeps torch's intra-op threads, unless one thread was asked for.
@@ -285,15 +282,8 @@ def _on_accelerator(
     on_done: Callable[[int], None],
 ) -> Generator[_Launched[Item]]:
     """Launch every batch of a window and the copy back; tokenize the next window meanwhile."""
-
-    def prepare(items: Sequence[Item]) -> Prepared[Item]:
-        with forking.computation:
-            return _prepare(runtime, items, call, plan)
-
-    def prepare_beside(items: Sequence[Item]) -> Prepared[Item]:
-        return _prepare(runtime, items, call, plan, by_words=False)
-
-    beside = prepare_beside if cpu_cores() >= MANY_CORES else None
+    prepare = functools.partial(_prepare, runtime, call, plan)
+    beside = functools.partial(prepare, by_words=False) if cpu_cores() >= MANY_CORES else None
     for prepared in tokenize_in_turns(source, prepare, beside):
         yield _Launched(prepared, _launch(runtime, prepared, call, width, on_done))
 
