@@ -451,10 +451,10 @@ def open_pairs(
             from usual names; of data in memory the only two columns (of strings) will do.
         options: how to read a file.
     """
-    advice = "a list of pairs (a, b); a cross-encoder reads two texts together, so one pair is [(a, b)]"
+    wanted = "a list of pairs (a, b)"
     if isinstance(source, str):
-        raise InputError(f"expected {advice}, got str: {short(source)}")
-    return Pairs(open_source(source, options, "", advice), columns)
+        raise InputError(f"expected {wanted}, got a single text: {short(source)}. One pair is [(a, b)]")
+    return Pairs(open_source(source, options, "", wanted), columns)
 
 
 @dataclass
