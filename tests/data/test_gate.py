@@ -250,7 +250,7 @@ def test_every_door_reads_pairs(door: str, source: str, reranker: CrossEncoder, 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: "비가 온다", r"one pair is \[\(a, b\)\]"),
+        (lambda: "비가 온다", r"One pair is \[\(a, b\)\]"),
         (lambda: ["비가 온다"], "pair 0 must be two texts.*single text"),
         (lambda: [("a", "b"), ("a",)], "pair 1 must be two texts"),
         (lambda: [("a", None)], "second text of pair 0.*NoneType"),

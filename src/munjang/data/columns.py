@@ -105,7 +105,8 @@ def choose_column(
         candidates = [name for name in strings if name.strip().lower() != "id"]
         if len(candidates) == 1:
             return names.index(candidates[0])
-        advice = f"Pass one of them, such as data[{(candidates or names or ['text'])[0]!r}]; encode also takes column=NAME"
+        example = (candidates or names or ["text"])[0]
+        advice = f"Pass one of them, such as data[{example!r}]; encode also takes column=NAME"
     raise DataError(f"{where}: cannot tell which column holds the texts. {_list(names)}. {advice}")
 
 
