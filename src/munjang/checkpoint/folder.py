@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from munjang.errors import InputError, ModelError, ModelNotFoundError, MunjangError
 from munjang.files import repair_folder, replace_folder
+from munjang.text import tokenizer
 
-_MAX_JSON_BYTES = 64 << 20  # the index of a model's shards, the largest of these files, has a few megabytes
 _MAX_NAMES = 20  # file names in a message
 _ATTEMPTS = 5
 Result = TypeVar("Result")
@@ -30,30 +30,11 @@ _MODEL_FILE = re.compile(
 )
 
 
-def read_json(path: Path) -> Any:
-    """Parse a JSON file; raise `ModelError` if it is unreadable, damaged or too large."""
-    try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size:,} bytes, at most {_MAX_JSON_BYTES:,} are read")
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    except RecursionError as error:
-        raise ModelError(f"{path} is not valid JSON: it is nested too deeply") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON ({error}): the file is damaged; fetch the model again") from error
-
-
 def read_object(path: Path, *, required: bool = False) -> dict[str, Any]:
     """Parse a JSON object; return an empty one if the file does not exist and is not required."""
-    if not path.is_file():
-        if required:
-            raise ModelError(f"{path.parent} has no {path.name}; {list_contents(path.parent)}")
-        return {}
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
+    if required and not path.is_file():
+        raise ModelError(f"{path.parent} has no {path.name}; {list_contents(path.parent)}")
+    return tokenizer.read_object(path)
 
 
 def write_json(path: Path, content: object, *, compact: bool = False) -> None:

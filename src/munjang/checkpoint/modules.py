@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from munjang.checkpoint.folder import read_json, read_object, write_json
+from munjang.checkpoint.folder import read_object, write_json
 from munjang.checkpoint.weights import assign_weights, load_weights, uninitialized, write_weights
 from munjang.errors import ModelError
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import POOLING_MODES, Pooling
+from munjang.text.tokenizer import read_json
 
 BODIES = ("Transformer", "StaticEmbedding")
 IGNORED = ("Dropout",)  # after the pooling: no effect on vectors

@@ -54,6 +54,7 @@ _BERT_OPTIONS = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 
+_MAX_JSON_BYTES = 64 << 20  # the index of a model's shards, the largest of the other files, has a few megabytes
 # A tokenizer.json can hang or fill the memory: a chain of replacing normalizers multiplies a text, a pattern can
 # backtrack without end, a template can repeat a list of ids. Published tokenizers stay far below these limits.
 _MAX_BYTES = 512 << 20  # Gemma's tokenizer.json has 33 million
@@ -441,16 +442,23 @@ def read_text(path: Path) -> str:
         raise ModelError(f"{path} cannot be read: {error}; fetch the model again") from error
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if the file does not exist."""
-    if not path.is_file():
-        return {}
+def read_json(path: Path) -> Any:
+    """Parse a JSON file of a model; raise `ModelError` if it is unreadable, damaged or too large."""
     try:
-        content = json.loads(read_text(path))
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise ModelError(f"{path} has {path.stat().st_size:,} bytes, at most {_MAX_JSON_BYTES:,} are read")
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
     except RecursionError as error:
         raise ModelError(f"{path} is not valid JSON: it is nested too deeply") from error
     except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}; fetch the model again") from error
+        raise ModelError(f"{path} is not valid JSON ({error}): the file is damaged; fetch the model again") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Parse a JSON object; return an empty one if the file does not exist."""
+    content = read_json(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content
