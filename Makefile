@@ -12,7 +12,7 @@ help:
 	@echo "make test      the tests (a few minutes on two cores)"
 	@echo "make test-servers  the tests that start PostgreSQL, Milvus and Ray"
 	@echo "make test-browser  the tests of the pages in Chromium; installs it with apt where that is possible"
-	@echo "make test-research  the tests of models/ko_en_0_1 and research/"
+	@echo "make test-research  the tests of models/ko_en and research/"
 	@echo "make test-all  all of these and the slow tests, with new random examples"
 	@echo "make check     ruff, mypy --strict, the import layers"
 	@echo "make format    ruff, applied"
@@ -58,7 +58,7 @@ test-browser: $(STAMP)
 
 # How the bundled models were made (models/ko_en_0_1) and the paper's studies (research).
 test-research: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "research and not gpu" -n 2 --dist loadfile tests/making tests/studies
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not gpu" -n 2 --dist loadfile tests/models tests/studies
 
 test-all: $(STAMP)
 	OMP_NUM_THREADS=1 MUNJANG_SEARCH=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile

@@ -15,7 +15,6 @@ import numpy as np
 
 from benchmarks.application_vectors import Array, Asked
 from benchmarks.twins import Said, TwinTable
-from models.ko_en_0_1.calibrating import parakqc_parts
 from munjang.data import Examples, load_dataset
 from munjang.evaluation.metrics import average_precision, best_f1
 from munjang.tasks.paraphrases import mine_paraphrases
@@ -50,6 +49,13 @@ class Pairs:
 
 
 Miner = Callable[[Examples], Pairs]
+
+
+def parakqc_parts(examples: Examples) -> tuple[Examples, Examples]:
+    """ParaKQC split by whole groups: the first 300, which models/ko_en calibrates thresholds on, and the others."""
+    first = set(sorted(examples.labels)[: min(300, round(0.3 * len(examples.labels)))])
+    inside = np.array([examples.labels[int(target)] in first for target in np.asarray(examples.targets)])
+    return examples.take(np.flatnonzero(inside)), examples.take(np.flatnonzero(~inside))
 
 
 def measure(data: Path, asked: Sequence[Asked], *, limit: int | None = None) -> list[TwinTable]:

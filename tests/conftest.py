@@ -20,7 +20,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     data = os.environ.get("MUNJANG_DATA")
     for item in items:
-        if {"making", "studies"} & set(item.path.relative_to(config.rootpath / "tests").parts[:1]):
+        if {"studies"} & set(item.path.relative_to(config.rootpath / "tests").parts[:1]):
             item.add_marker(pytest.mark.research)
         if item.get_closest_marker("data") and not (data and Path(data).is_dir()):
             item.add_marker(pytest.mark.skip(reason="set MUNJANG_DATA to the folder of public data sets"))
