@@ -123,6 +123,7 @@ def test_jamo_serve_where_the_old_vocabulary_has_them() -> None:
     parts = parts_of("bert")
     backend = word_piece(texts=[*ENGLISH, *KOREAN])
     body = Encoder(replace(parts.body.config, vocab_size=backend.get_vocab_size()))
+    body.initialise(torch.Generator().manual_seed(0))
     parts = replace(parts, body=body.eval(), tokenizer=Tokenizer(backend, max_length=48))
     student = make_student(parts, StudentPlan(vocabulary=VocabularyPlan(400)), texts=TEXTS * 2)
     figures: Any = student.report["vocabulary"]
