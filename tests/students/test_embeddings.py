@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from munjang.nn.encoder import Encoder
 from munjang.students import StudentPlan, VocabularyPlan, make_student
 from munjang.students.alignment import align
-from munjang.text.packing import from_lists
+from munjang.text.fast_words import from_lists
 from students.material import ENGLISH, KOREAN, TEXTS, parts_of
 
 ROUNDS = 5

@@ -24,8 +24,7 @@ from munjang import checkpoint
 from munjang.checkpoint import BiParts, CrossParts, HeadName
 from munjang.data.rows import Source, open_pairs, read_texts
 from munjang.encoders.base import BaseEncoder, warn_truncated
-from munjang.encoders.engine import run_windows, split_windows
-from munjang.encoders.runtime import CallOptions, CrossRuntime, Pair
+from munjang.encoders.runtime import CallOptions, CrossRuntime, Pair, run_windows, split_windows
 from munjang.errors import InputError, ModelWarning
 from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid, softmax
 from munjang.progress import Progress, track
@@ -188,7 +187,8 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
             for window in run_windows(
                 self._runtime, windows, _CALL, width=len(self.labels), plan=plan, on_done=advance
             ):
-                self._warn_recomputed(window.recomputed, "scores")
+                if window.recomputed:
+                    self._warn_recomputed(window.recomputed, "scores")
                 yield Predicted(
                     self.scores_of(window.rows, raw=raw),
                     EncodeReport(

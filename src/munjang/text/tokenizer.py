@@ -28,8 +28,16 @@ from tokenizers import normalizers, pre_tokenizers
 
 from munjang.errors import InputError, ModelError, ModelWarning
 from munjang.files import read_object
-from munjang.text.fast_words import LONE_SURROGATE, WordTokenizer, check_unicode, encode_ids, encodings, steps
-from munjang.text.packing import Int32, Int64, Tokens, from_lists, positions, starts_of
+from munjang.text.fast_words import (
+    LONE_SURROGATE,
+    WordTokenizer,
+    check_unicode,
+    encode_ids,
+    encodings,
+    from_lists,
+    steps,
+)
+from munjang.text.packing import Int32, Int64, Tokens, positions, starts_of
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "merges.txt", *SENTENCEPIECE_FILES)
@@ -78,9 +86,9 @@ class Frame:
     @classmethod
     def of(cls, backend: tokenizers.Tokenizer, samples: Sequence[tuple[str, ...]]) -> Frame | None:
         """The frame of a backend, found on sample rows of texts; None where it does more than frame them."""
-        flat = iter(encode_ids(backend, [text for row in samples for text in row], special=False))
         inputs: Any = [row[0] if len(row) == 1 else row for row in samples]
         framed = encodings(backend, inputs, special=True)
+        flat = iter(encode_ids(backend, [text for row in samples for text in row], special=False))
         bodies = [[next(flat) for _ in row] for row in samples]
         rows = [(row.ids, row.type_ids) for row in framed]
         ids, segments = rows[0]
