@@ -323,12 +323,9 @@ class BiEncoder(BaseEncoder[BiParts, str]):
                 self._warn_recomputed(window.recomputed, "vectors")
             rows = vectors.normalize(window.rows) if call.normalize else window.rows
             reasons = Counter(filter(None, map(unusual, window.items)))
-            yield Encoded(
-                rows,
-                EncodeReport(
-                    len(rows), window.tokens, window.truncated, window.longest, self.max_length, 0.0, unusual=reasons
-                ),
-            )
+            limit = self.parts.tokenizer.max_length
+            report = EncodeReport(len(rows), window.tokens, window.truncated, window.longest, limit, 0.0)
+            yield Encoded(rows, replace(report, unusual=reasons))
 
     # --- comparing and saving ----------------------------------------------------------------------------------------
 

@@ -87,8 +87,8 @@ class Frame:
     def of(cls, backend: tokenizers.Tokenizer, samples: Sequence[tuple[str, ...]]) -> Frame | None:
         """The frame of a backend, found on sample rows of texts; None where it does more than frame them."""
         inputs: Any = [row[0] if len(row) == 1 else row for row in samples]
-        framed = encodings(backend, inputs, special=True)
-        flat = iter(encode_ids(backend, [text for row in samples for text in row], special=False))
+        texts = [text for row in samples for text in row]
+        framed, flat = encodings(backend, inputs, special=True), iter(encode_ids(backend, texts, special=False))
         bodies = [[next(flat) for _ in row] for row in samples]
         rows = [(row.ids, row.type_ids) for row in framed]
         ids, segments = rows[0]
