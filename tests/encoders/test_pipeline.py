@@ -1,4 +1,4 @@
-"""The engine: order, bounded memory, threads, errors, early ends."""
+"""The encoding pipeline: order, bounded memory, threads, errors, early ends."""
 
 from __future__ import annotations
 

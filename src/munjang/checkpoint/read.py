@@ -160,7 +160,7 @@ def _read_bi(folder: Path, pooling: PoolingMode | Sequence[PoolingMode] | None, 
         notes.insert(0, f"saved as a {kind}, not as a sentence encoder: only its body is used")
     chosen, changed = _choose_pooling(parts.body, modules[1:2], pooling, notes)
     rest = [module for module in modules[1:] if module.kind != "Pooling"]
-    heads, dimension = read_heads(rest, chosen.dimension(parts.body.hidden), notes)
+    heads, dimension = read_heads(rest, chosen.dimension(parts.body.config.hidden), notes)
     truncate_dim = settings["truncate_dim"]
     if truncate_dim is not None and truncate_dim > dimension:
         notes.append(f"truncate_dim {truncate_dim} is more than the model's {dimension} dimensions and has no effect")
@@ -180,7 +180,7 @@ def _read_cross(
             f"{folder} holds a {modules[0].kind}, which has no layers to read two texts with: load an encoder"
         )
     parts, left = _read_body(folder, modules[0], ("sequence-classification", "feature-extraction"), max_length)
-    config, hidden = parts.hf_config, parts.body.hidden
+    config, hidden = parts.hf_config, parts.body.config.hidden
     if isinstance(parts.body, TransformersBody):
         left = foreign_head_weights(modules[0].folder, config)
     parts.leftover = {name: tensor for name, tensor in left.items() if name.startswith(("pooler.", "head."))}
@@ -240,7 +240,7 @@ def _choose_pooling(
     saved = Pooling() if isinstance(body, StaticEmbedding) else None
     for module in modules:
         if module.kind == "Pooling":
-            saved = read_pooling(module, body.hidden)
+            saved = read_pooling(module, body.config.hidden)
     if requested is not None:
         chosen = Pooling.parse(requested, include_prompt=saved is None or saved.include_prompt)
         if saved is None or saved.modes == chosen.modes:
@@ -389,7 +389,7 @@ def _choose_length(
     folder: Path, body: Body, tokenizer: Tokenizer, requested: int | None, saved: int | None, notes: list[str]
 ) -> int:
     """The requested, the saved, or the tokenizer's maximum length; never more than the positions of the body."""
-    positions = body.max_positions
+    positions = body.config.max_positions
     if requested:
         if requested > positions:
             raise InputError(f"max_length must be at most {positions} (the model's positions), got {requested}")

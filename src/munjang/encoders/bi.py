@@ -86,7 +86,7 @@ class BiEncoder(BaseEncoder[BiParts, str]):
     @property
     def full_dimension(self) -> int:
         """Width of the vectors before `truncate_dim`."""
-        width = self.parts.pooling.dimension(self.parts.body.hidden)
+        width = self.parts.pooling.dimension(self.parts.body.config.hidden)
         for head in self.parts.heads:
             width = getattr(head, "dimension", width)
         return width

@@ -91,8 +91,15 @@ class Body(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.hidden = config.hidden
-        self.max_positions = config.max_positions  # tokens of a sequence, special tokens included
+
+    @property
+    def hidden(self) -> int:
+        return self.config.hidden
+
+    @property
+    def max_positions(self) -> int:
+        """Maximum tokens of a sequence, special tokens included."""
+        return self.config.max_positions
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
