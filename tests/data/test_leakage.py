@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.data import Examples, leakage, load_dataset, without
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.errors import InputError
 
 

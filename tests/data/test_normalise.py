@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from munjang.data.normalise import normalise, same_key
+from munjang.data.overlaps import normalise, same_key
 
 
 @pytest.mark.parametrize(
