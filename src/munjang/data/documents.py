@@ -281,14 +281,18 @@ def _open(
         for row in source.read(table):
             place = source.where(row)
             is_blank = not table.has_names and not str(row.values["text"]).strip()
-            yield place, {} if is_blank else as_document(row.values, columns, metadata, place)
+            try:
+                document = {} if is_blank else as_document(row.values, columns, metadata)
+            except DataError as error:
+                raise DataError(f"{place}: {error}") from None
+            yield place, document
 
     return columns, documents()
 
 
 def as_document(
-    values: Mapping[str, object], columns: tuple[str, str | None], metadata: Sequence[str] | None, where: str
-) -> Document:
+    values: Mapping[str, object], columns: tuple[str, str | None], metadata: Sequence[str] | None
+) -> Document:  # fmt: skip
     """Make a document of a row.
 
     Args:
@@ -301,39 +305,40 @@ def as_document(
     text_column, id_column = columns
     document: Document = {}
     if id_column is not None:
-        document["id"] = _id(values.get(id_column), id_column, where)
-    document["text"] = text = text_cell(values, text_column, where)
-    check_characters(text, where)
+        document["id"] = _id(values.get(id_column), id_column)
+    document["text"] = text = text_cell(values, text_column)
+    check_characters(text)
     others = [name for name in values if name not in columns]
     for name in others if metadata is None else [name for name in metadata if name in values]:
-        value = _metadata_value(values[name], name, where)
-        if value is not None:
-            if name in ("text", "id"):
-                raise DataError(
-                    f"{where}: the column {name!r} cannot be metadata, a document has its own {name}: rename it, or "
-                    "choose the columns to keep (--metadata)"
-                )
-            document[name] = value
+        value = _metadata_value(values[name], name)
+        if value is None:
+            continue
+        if name in ("text", "id"):
+            raise DataError(
+                f"the column {name!r} cannot be metadata, a document has its own {name}: rename it, or choose the "
+                "columns to keep (--metadata)"
+            )
+        document[name] = value
     return document
 
 
-def _id(value: object, column: str, where: str) -> str:
+def _id(value: object, column: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         shown = "nothing" if value is None or value == "" else brief(value)
-        raise DataError(f"{where}: expected an id (a text or a whole number) in {column!r}, got {shown}")
+        raise DataError(f"expected an id (a text or a whole number) in {column!r}, got {shown}")
     return str(value)
 
 
-def _metadata_value(value: object, name: str, where: str) -> object:
+def _metadata_value(value: object, name: str) -> object:
     """A value that metadata can hold; None where there is none."""
     if is_missing(value) or value == "":
         return None
     if isinstance(value, str):
-        check_characters(value, where)
+        check_characters(value)
     if isinstance(value, float) and math.isinf(value):
-        raise DataError(f"{where}: {name!r} holds {value}, which is not a finite number")
+        raise DataError(f"{name!r} holds {value}, which is not a finite number")
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
@@ -341,12 +346,12 @@ def _metadata_value(value: object, name: str, where: str) -> object:
     if isinstance(value, decimal.Decimal):
         return float(value)
     if isinstance(value, list):
-        items = [_metadata_value(item, name, where) for item in value if not isinstance(item, list)]
+        items = [_metadata_value(item, name) for item in value if not isinstance(item, list)]
         if len(items) == len(value) and None not in items:
             return items or None
     raise DataError(
-        f"{where}: {name!r} must be a text, a number, true or false, or a list of these, got {brief(value)}; leave the "
-        "column out (--metadata) or flatten it"
+        f"{name!r} must be a text, a number, true or false, or a list of these, got {brief(value)}; leave the column "
+        "out (--metadata) or flatten it"
     )
 
 

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, cycle, islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -177,14 +177,16 @@ class Examples:
             "labelled": "entailment" not in self.labels,
             "pairs": len(self.columns) == 2,
         }.get(self.kind, False)
-        targets = [np.zeros(0)] * len(self) if self.targets is None else self.targets
+        targets: Iterable[object] = [None] * len(self)
+        if self.targets is not None and self.targets.ndim == 1:
+            targets = self.targets.tolist()
+        elif self.targets is not None:  # hashes: the vectors of a teacher may be larger than the memory
+            targets = (hashlib.blake2b(vector.tobytes(), digest_size=16).digest() for vector in self.targets)
         seen: set[object] = set()
         dropped: list[int] = []
         keys = ([same_key(text) for text in texts] for texts in self.columns.values())
         for place, (key, target) in enumerate(zip(zip(*keys, strict=True), targets, strict=True)):
-            # A hash of the target: the vectors of a teacher may be larger than the memory.
-            digest = hashlib.blake2b(target.tobytes(), digest_size=16).digest()
-            row = (tuple(sorted(key)) if is_symmetric else key, digest)
+            row = (tuple(sorted(key)) if is_symmetric else key, target)
             if row in seen:
                 dropped.append(place)
             seen.add(row)
@@ -390,8 +392,8 @@ def nli_triplets(
             left_out["entailment without a contradiction"] += len(positives)
             continue
         negatives = negatives or [_borrowed(contradictions, premise, generator) for _ in positives]
-        for place in range(max(len(positives), len(negatives))):
-            positive, negative = positives[place % len(positives)], negatives[place % len(negatives)]
+        count = max(len(positives), len(negatives))
+        for positive, negative in islice(zip(cycle(positives), cycle(negatives), strict=False), count):
             rows.append((premise.text, positive, negative))
             if both_directions:
                 rows.append((positive, premise.text, negative))

@@ -157,12 +157,13 @@ class RowFile(RowSource):
         rest = records if self.options.header else chain([first], records)
 
         def read(columns: Sequence[str] | None) -> Iterator[Row]:
+            keys = table.keys
             for number, fields in rest:
                 if not fields and width > 1:
                     continue
                 fields = fields or [""]
                 if len(fields) == width:
-                    yield Row(f"line {number}", dict(zip(table.keys, fields, strict=True)))
+                    yield Row(f"line {number}", dict(zip(keys, fields, strict=True)))
                 else:
                     problem = "too many fields" if len(fields) > width else "too few fields"
                     yield Row(f"line {number}", {str(at): cell for at, cell in enumerate(fields)}, problem)
@@ -287,11 +288,9 @@ def json_list(texts: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
 
 
 class _BrokenByte(DataError):
-    """Bytes that are not valid in the encoding; `place` is line, offset and value of the first of them."""
+    """Bytes that are not valid in the encoding; `line` is that of the first of them."""
 
-    def __init__(self, message: str, place: tuple[int, int, int]) -> None:
-        super().__init__(message)
-        self.place = place
+    line = 0
 
 
 def detect_encoding(read: Callable[[], Iterable[bytes]], name: str, *, byte: int = 0, line: int = 1) -> str:
@@ -312,13 +311,9 @@ def detect_encoding(read: Callable[[], Iterable[bytes]], name: str, *, byte: int
             pass
         return "utf-8"
     except _BrokenByte as error:
-        failed_line, offset, value = error.place
-    if not _is_korean_cp949(read()):
-        raise DataError(
-            f"{name}, line {failed_line}: byte {value:#04x} at offset {offset:,} is not valid UTF-8, and the file "
-            "as a whole does not read as Korean cp949 either. Repair that line, or pass the encoding "
-            "(--encoding NAME) if you know it"
-        )
+        if not _is_korean_cp949(read()):
+            raise DataError(f"{error}. The file as a whole does not read as Korean cp949 either") from None
+        failed_line = error.line
     warnings.warn(
         f"{name} is not UTF-8 (line {failed_line}); read as cp949 (Korean Windows, EUC-KR). Pass the encoding "
         "(--encoding NAME) if that is wrong",
@@ -338,12 +333,12 @@ def decode(blocks: Iterable[bytes], encoding: str, name: str, *, byte: int = 0, 
             held_back = len(error.object) - len(block)  # an unfinished character from the block before
             offset = byte - held_back + error.start
             broken = line + error.object[: error.start].count(b"\n")
-            value = error.object[error.start]
-            raise _BrokenByte(
-                f"{name}, line {broken}: byte {value:#04x} at offset {offset:,} is not valid {encoding} "
-                f"({error.reason}). Repair that line, or pass the right encoding (--encoding NAME)",
-                (broken, offset, value),
-            ) from None
+            failure = _BrokenByte(
+                f"{name}, line {broken}: byte {error.object[error.start]:#04x} at offset {offset:,} is not valid "
+                f"{encoding} ({error.reason}). Repair that line, or pass the right encoding (--encoding NAME)"
+            )
+            failure.line = broken
+            raise failure from None
         except UnicodeError as error:  # utf-16 and utf-32 without the mark that they need
             raise DataError(f"{name}: not valid {encoding}: {error}. Pass the right --encoding NAME") from None
         byte += len(block)

@@ -176,11 +176,17 @@ def _numbers(examples: Examples, number: Callable[[str], int]) -> Int64:
 
 
 def _row_numbers(numbers: Int64) -> Int64:
-    """[rows, 1 or columns - 1]: a number for each pair of a row's first text and another one, whatever their order."""
+    """[rows, 1 or columns - 1]: a number for each pair of a row's first text and another one, whatever their order.
+
+    The lower and the higher of two numbers are mixed unevenly, so that a and b, and not just a + b, decide.
+    """
     if numbers.shape[1] == 1:
         return numbers
-    rows = ([hash((min(first, other), max(first, other))) for other in others] for first, *others in numbers.tolist())
-    return np.asarray(list(rows), np.int64).reshape(len(numbers), numbers.shape[1] - 1)
+    first, others = numbers[:, :1].view(np.uint64), numbers[:, 1:].view(np.uint64)
+    low, high = np.minimum(first, others), np.maximum(first, others)
+    mixed = low * np.uint64(0x9E3779B97F4A7C15) + (high ^ (high >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbered: Int64 = (mixed ^ (mixed >> np.uint64(32))).view(np.int64)
+    return numbered
 
 
 def _unique(sets: Iterable[Int64]) -> Int64:

@@ -307,7 +307,7 @@ def _text_cell(value: object, column: str) -> str:
     if not value or value.isspace():
         raise RefusedCell(f"{column} is empty")
     try:
-        check_characters(value, column)
+        check_characters(value)
     except DataError:
         raise RefusedCell(f"{column} holds half a surrogate pair") from None
     return str(value)

@@ -321,10 +321,12 @@ class Texts(_Items):
 
     def items(self) -> Iterator[str | TextRow]:
         """Yield a text, or a `TextRow` where the source has columns."""
+        if not self._check:
+            yield from self._read()
+            return
         unusual_texts = UnusualTexts()
         for number, item in enumerate(self._read(), start=1):
-            if self._check:
-                unusual_texts.add(item if isinstance(item, str) else item.text, f"text {number:,}")
+            unusual_texts.add(item if isinstance(item, str) else item.text, f"text {number:,}")
             yield item
         if unusual_texts:
             warnings.warn(f"{self.name}: {unusual_texts}", DataWarning, stacklevel=2)
@@ -336,9 +338,12 @@ class Texts(_Items):
                 yield from self._rows_of(opened)
             return
         for position, text in enumerate(opened):
-            if isinstance(text, Mapping):
+            if isinstance(text, str):
+                yield text
+            elif isinstance(text, Mapping):
                 raise InputError(f"{_for(self.name)}row {position} is a dict, but the rows before it are texts")
-            yield _string(text, f"{_for(self.name)}text {position}")
+            else:
+                raise _not_a_string(text, f"{_for(self.name)}text {position}")
 
     def _rows_of(self, source: RowSource) -> Iterator[TextRow]:
         table = source.open()
@@ -356,14 +361,18 @@ class Texts(_Items):
         else:
             kept = [keys[named_column(table.names, name, label)] for name in self._keep]
         for row in source.read(table, [key, *kept]):
-            values, where = row.values, source.where(row)
-            if self._keep is None and len(values) > len(kept) + 1:
-                extra = ", ".join(repr(name) for name in values if name not in (key, *kept))
-                raise DataError(f"{where}: got {extra} too, which the first row does not have")
-            text = text_cell(values, key, where)
-            if table.strings is None:  # of a file
-                check_characters(text, where)
-            yield TextRow(text, {name: cell(values, name, where) for name in kept})
+            values = row.values
+            try:
+                if self._keep is None and len(values) > len(kept) + 1:
+                    extra = ", ".join(repr(name) for name in values if name not in (key, *kept))
+                    raise DataError(f"got {extra} too, which the first row does not have")
+                text = text_cell(values, key)
+                if table.strings is None:  # of a file
+                    check_characters(text)
+                columns = {name: cell(values, name) for name in kept}
+            except DataError as error:
+                raise DataError(f"{source.where(row)}: {error}") from None
+            yield TextRow(text, columns)
 
 
 def open_texts(
@@ -430,8 +439,11 @@ class Pairs(_Items):
         with source.errors():
             first, second = self._choose(table, source.name or "pairs")
             for row in source.read(table, (first, second)):
-                where = source.where(row)
-                yield text_cell(row.values, first, where), text_cell(row.values, second, where)
+                try:
+                    pair = text_cell(row.values, first), text_cell(row.values, second)
+                except DataError as error:
+                    raise DataError(f"{source.where(row)}: {error}") from None
+                yield pair
 
     def _choose(self, table: Table, where: str) -> tuple[str, str]:
         """The keys of the two texts: as named, or by the usual names of each kind of pairs in turn."""
@@ -479,15 +491,14 @@ def _checked_pair(pair: object, position: int) -> tuple[str, str]:
     if not isinstance(texts, tuple | list) or len(texts) != 2:
         got = len(texts) if isinstance(texts, tuple | list) else type(pair).__name__
         raise InputError(f"pair {position} must be two texts (a, b), got {got}: {brief(pair)}")
-    return _string(texts[0], f"the first text of pair {position}"), _string(
-        texts[1], f"the second text of pair {position}"
-    )
+    for which, text in zip(("first", "second"), texts, strict=True):
+        if not isinstance(text, str):
+            raise _not_a_string(text, f"the {which} text of pair {position}")
+    return texts[0], texts[1]
 
 
-def _string(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{where} must be a string, got {type(value).__name__}: {brief(value)}. {_MISSING_TEXTS}")
-    return value
+def _not_a_string(value: object, where: str) -> InputError:
+    return InputError(f"{where} must be a string, got {type(value).__name__}: {brief(value)}. {_MISSING_TEXTS}")
 
 
 @dataclass
@@ -529,30 +540,29 @@ def unusual(text: str) -> str | None:
     return None
 
 
-def cell(values: Mapping[str, object], key: str, where: str) -> object:
+def cell(values: Mapping[str, object], key: str) -> object:
     """Return the cell of a row; raise `DataError` where the row lacks the column."""
     if key not in values:
         has = ", ".join(map(repr, list(values)[:20])) or "nothing"
-        raise DataError(f"{where}: there is no {key!r}; it has {has}")
+        raise DataError(f"there is no {key!r}; it has {has}")
     return values[key]
 
 
-def text_cell(values: Mapping[str, object], key: str, where: str) -> str:
+def text_cell(values: Mapping[str, object], key: str) -> str:
     """Return the text in a cell of a row; raise `DataError` where there is none."""
-    text = cell(values, key, where)
+    text = cell(values, key)
     if not isinstance(text, str):
-        raise DataError(f"{where}: expected a text in {key!r}, got {kind_of(text)}. {_MISSING_TEXTS}")
+        raise DataError(f"expected a text in {key!r}, got {kind_of(text)}. {_MISSING_TEXTS}")
     return text
 
 
-def check_characters(text: str, where: str) -> None:
+def check_characters(text: str) -> None:
     """Raise `DataError` for half a surrogate pair, which is not a character."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            shown = f"\\u{ord(text[error.start]):04x}"
-            raise DataError(f"{where}: half a surrogate pair ({shown}) is not a character") from None
+            raise DataError(f"half a surrogate pair (\\u{ord(text[error.start]):04x}) is not a character") from None
 
 
 def is_missing(value: object) -> bool:
