@@ -201,7 +201,7 @@ def test_half_a_character_is_refused() -> None:
 
 def test_scores_without_a_range_must_be_in_0_to_1() -> None:
     rows = [{"a": "가", "b": "나", "score": score} for score in (0.5, 4.2)]
-    with pytest.raises(InputError, match=r"scores from 0\.5 to 4\.2.*score_range=\(0, 5\)"):
+    with pytest.raises(InputError, match=r"scores are outside the score range 0\.\.1.*score_range=\(0, 5\)"):
         Examples.from_dicts(rows, kind="scored")
     assert targets(Examples.from_dicts(rows, kind="scored", score_range=(-1, 5))) == pytest.approx([0.25, 5.2 / 6])
     with pytest.raises(InputError, match=r"\(lowest, highest\)"):

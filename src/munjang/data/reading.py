@@ -220,18 +220,12 @@ def read_examples(
     if kind == "pairs" and chosen.target is None and unused:
         notes += (f"not used, every row is a positive: {', '.join(unused)}",)
     reading = counter.reading(count, notes)
-    if outside and not drop_outside:
+    if outside and (not drop_outside or (kind == "scored" and score_range is None)):
         raise InputError(f"{label}: {_outside_message(outside, count, score_range, targets, labels)}")
     if reading.used == 0:
         first = "; ".join(map(str, reading.refused[:3]))
         problem = f"not one of its rows can be used ({reading}). The first: {first}"
         raise DataError(f"{label}: {problem if count else 'there is not a single row'}")
-    if kind == "scored" and score_range is None and not 0 <= min(targets) <= max(targets) <= 1:
-        fits = _range_of(targets)
-        raise InputError(
-            f"{label}: {target_name} holds scores from {min(targets):g} to {max(targets):g}, which are not in 0..1: "
-            f"pass their range, such as score_range=({fits}) or --score-range {fits.replace(' ', '')}"
-        )
     if kind in ("labelled", "classified") and labels is None:
         labels = infer_labels(targets, f"{label}: {target_name}", pairs=kind == "labelled", any_labels=any_labels)
         targets = [labels.ids[key] for key in targets]
@@ -261,8 +255,10 @@ def _target_parser(
             raise RefusedCell(f"{column} is not a number") from None
         if not math.isfinite(number):
             raise RefusedCell(f"{column} is not a finite number")
+        if kind == "ranked":
+            return number
         low, high = score_range or (0.0, 1.0)
-        if score_range is not None and not low <= number <= high:
+        if not low <= number <= high:
             raise RefusedCell(f"{column} is outside {low:g}..{high:g}", number)
         return (number - low) / (high - low)
 
@@ -333,14 +329,18 @@ def _outside_message(
     outside: Sequence[tuple[str, float | str]], rows: int, score_range: tuple[float, float] | None,
     scores: Sequence[float], labels: Labels | None,
 ) -> str:  # fmt: skip
-    drop = "drop these rows with drop_outside=True (--drop-outside)"
+    drop = "or drop these rows with drop_outside=True (--drop-outside)"
     if labels is None:
         low, high = score_range or (0.0, 1.0)
-        fits = _range_of([low + (high - low) * score for score in scores] + [float(value) for _, value in outside])
+        every = [low + (high - low) * score for score in scores] + [float(value) for _, value in outside]
+        lowest, highest = min(every), max(every)
+        usual = ((first, last) for first, last in _USUAL_RANGES if first <= lowest and highest <= last)
+        first, last = next(usual, (lowest, highest))
         places = ", ".join(f"{place}: {value}" for place, value in outside[:3]) + ("..." if len(outside) > 3 else "")
         return (
             f"{len(outside):,} of {rows:,} scores are outside the score range {low:g}..{high:g} ({places}). All of "
-            f"them fit score_range=({fits}) (--score-range {fits.replace(' ', '')}); or {drop}"
+            f"them fit score_range=({first:g}, {last:g}) (--score-range {first:g},{last:g}): pass it"
+            + ("" if score_range is None else f", {drop}")
         )
     counts = Counter(str(value) for _, value in outside)
     problem = not_labels(counts, rows, rows_per_label=1)
@@ -348,16 +348,8 @@ def _outside_message(
     shown = some_of([f"{name!r} ({count:,})" for name, count in counts.most_common()], 5)
     return (
         f"{len(outside):,} of {rows:,} labels are not in the label map ({some_of(labels.names)}): {shown}; the first "
-        f"in {outside[0][0]}{advice}. Add them to label_map (--labels), or {drop}"
+        f"in {outside[0][0]}{advice}. Add them to label_map (--labels), {drop}"
     )
-
-
-def _range_of(scores: Sequence[float]) -> str:
-    """The narrowest usual range that all scores fit, or else their extremes: '0, 5'."""
-    low, high = min(scores), max(scores)
-    fitting = (range_ for range_ in _USUAL_RANGES if range_[0] <= low and high <= range_[1])
-    first, last = next(fitting, (low, high))
-    return f"{first:g}, {last:g}"
 
 
 def _called(name: str, role: str) -> str:
