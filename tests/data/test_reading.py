@@ -342,3 +342,10 @@ def test_from_dicts_takes_any_iterable_of_mappings() -> None:
         Examples.from_dicts([], kind="classified")
     with pytest.raises(DataError, match="cannot tell which column is 'label'"):
         Examples.from_dicts(["가"], kind="classified")
+
+
+def test_a_table_in_memory_is_read_directly() -> None:
+    rows = [{"a": "가", "b": "나", "score": 0.5}]
+    assert targets(read_examples(rows, kind="scored", name="own")) == [0.5]
+    with pytest.raises(InputError, match=r"1 of 1 scores are outside the score range 0\.\.1.*score_range=\(1, 5\)"):
+        read_examples([{**rows[0], "score": 4}], kind="scored", drop_outside=True)  # no range, so nothing to drop by

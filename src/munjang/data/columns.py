@@ -135,9 +135,8 @@ def choose_columns(
         known = ", ".join(roles_of(kind)) + _and_more(roles)
         raise InputError(f"columns of examples of kind {kind!r} are {known}; got {', '.join(unknown)}")
     if set(optional) != set(numbered(roles.more, len(optional))) or len(optional) > (roles.most or len(optional)):
-        raise InputError(
-            f"optional columns of kind {kind!r} are{_and_more(roles)} without gaps; got {sorted(optional)}"
-        )
+        usual_names = ", ".join(numbered(roles.more, roles.most or 3)) + ("" if roles.most else "...")
+        raise InputError(f"{roles.more}s are named {usual_names} without gaps; got {sorted(optional)}")
     plain = [name.strip().lower() for name in names]
     texts: dict[str, int] = {}
     guessed: dict[str, str] = {}  # role -> name
