@@ -42,7 +42,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from munjang.data import Examples, join
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.nn.calibration import fit_platt
 from munjang.students import fewer_layers

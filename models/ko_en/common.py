@@ -18,7 +18,7 @@ import torch
 from settings import LISTS, Part
 
 from munjang.data import Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation.sts import StsEvaluator
 from munjang.vectors import top_k

@@ -110,7 +110,7 @@ def test_stages_run_one_after_the_other(material: Path) -> None:
     assert set(chosen["steps"]) == {"queries", "translations", "silver", "people", "nli"}
     run("06_reranker.py", "--bi", material / "bi" / "trained", "--first", material / "bi" / "model",
         "--texts", data, "--lists", material / "lists", "--silver", material / "silver", "--trial",
-        "--teachers", material / "rerank", material / "rerank",
-        "--out", material / "reranker", "--tokens-per-second", 20, "--layers", 0, 1, *tiny)  # fmt: skip
+        "--teachers", material / "rerank", material / "rerank", "--out", material / "reranker",
+        "--tokens-per-second", 20, "--layers", 0, 1, *tiny)  # fmt: skip
     report = json.loads((material / "reranker" / "dev.json").read_text())
     assert set(report["everyday"]) >= {"first stage", "reranked"}
