@@ -501,9 +501,7 @@ def main() -> None:
     say(f"{len(sentences):,} sentences, {len(scored):,} scored pairs")
     triplets: list[list[str]] = []
     for name, split in (("klue-nli", "train"), ("snli", "dev"), ("snli", "test"), ("mnli", "train"), ("mnli", "dev")):
-        found: Examples = nli_triplets(
-            load_dataset(name, split, args.data), both_directions=False, without_negative="leave out", seed=0
-        )
+        found: Examples = nli_triplets(load_dataset(name, split, args.data), both_directions=False)
         triplets += [list(map(clean, row)) for row in zip(*found.columns.values(), strict=True)]
     triplets = [row for row in triplets if not any(normalise(text) in known for text in row)]
     pairs = {

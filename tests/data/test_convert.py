@@ -97,18 +97,11 @@ def test_both_directions() -> None:
     ]
 
 
-def test_a_premise_without_a_contradiction_is_left_out_or_borrows_one() -> None:
+def test_a_premise_without_a_contradiction_is_left_out() -> None:
     rows = (*RAIN[:2], ("해가 뜬다", "아침이다", E))
     left = nli_triplets(nli(*rows))
     assert len(left) == 1
     assert left.reading.refused_counts == {"entailment without a contradiction": 1}
-    borrowed = nli_triplets(nli(*rows), without_negative="borrow")
-    assert rows_of(borrowed)[1] == ("해가 뜬다", "아침이다", "하늘이 맑다")
-    impossible = (*RAIN[:2], ("해가 뜬다", "하늘이 맑다.", E))
-    with pytest.raises(InputError, match="no negative can be borrowed"):
-        nli_triplets(nli(*impossible), without_negative="borrow")
-    with pytest.raises(InputError, match="'leave out' or 'borrow'"):
-        nli_triplets(nli(*rows), without_negative="drop")  # type: ignore[arg-type]
 
 
 def test_one_class_alone_makes_no_triplets() -> None:

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from munjang.data.reading import Array, LabelMap, Reading, read_examples
 from munjang.data.rows import Source, read_texts
 from munjang.errors import InputError
 
-WithoutNegative = Literal["leave out", "borrow"]
 _BLOCK = 1 << 22  # values checked at a time
 _ITSELF = "a sentence paired with itself"
 
@@ -360,38 +359,31 @@ class _Premise(NamedTuple):
     contradicting: dict[str, str]
 
 
-def nli_triplets(
-    examples: Examples, *, both_directions: bool = False, without_negative: WithoutNegative = "leave out", seed: int = 0
-) -> Examples:
+def nli_triplets(examples: Examples, *, both_directions: bool = False) -> Examples:
     """Make (premise, its entailment, its contradiction) of NLI; neutral pairs are not used.
 
-    Each entailment and each contradiction of a premise occurs at least once.
+    Each entailment and each contradiction of a premise occurs at least once. A premise without a contradiction is left
+    out, and counted.
 
     Args:
         both_directions: add (entailment, premise, contradiction), as is usual for Korean models.
-        without_negative: a premise without a contradiction is left out, or borrows one of another premise.
     """
-    if without_negative not in ("leave out", "borrow"):
-        raise InputError(f"without_negative must be 'leave out' or 'borrow', got {without_negative!r}")
     left_out = Counter[str]()
     premises = _premises(examples, left_out)
-    contradictions = [text for premise in premises for text in premise.contradicting.values()]
-    if not contradictions:
+    if not any(premise.contradicting for premise in premises):
         raise InputError(
             f"{examples.name}: there is not one contradiction to be a negative; munjang.data.nli_pairs "
             "takes the entailments alone, for the recipe contrastive"
         )
-    generator = np.random.default_rng(seed)
     rows: list[tuple[str, str, str]] = []
     for premise in premises:
         positives, negatives = list(premise.entailed.values()), list(premise.contradicting.values())
         if not positives:
             left_out["contradiction without an entailment"] += len(negatives)
             continue
-        if not negatives and without_negative == "leave out":
+        if not negatives:
             left_out["entailment without a contradiction"] += len(positives)
             continue
-        negatives = negatives or [_borrowed(contradictions, premise, generator) for _ in positives]
         count = max(len(positives), len(negatives))
         for positive, negative in islice(zip(cycle(positives), cycle(negatives), strict=False), count):
             rows.append((premise.text, positive, negative))
@@ -493,16 +485,6 @@ def _premises(examples: Examples, left_out: Counter[str]) -> list[_Premise]:
     if not any(premise.entailed for premise in premises.values()):
         raise InputError(f"{examples.name}: there is not one entailment, and only entailments are positives")
     return list(premises.values())
-
-
-def _borrowed(contradictions: Sequence[str], premise: _Premise, generator: np.random.Generator) -> str:
-    """A contradiction of another premise that is neither this premise nor entailed by it."""
-    own = {normalise(premise.text), *premise.entailed}
-    for _ in range(100):
-        text = contradictions[int(generator.integers(len(contradictions)))]
-        if normalise(text) not in own:
-            return text
-    raise InputError(f"no negative can be borrowed for {premise.text[:60]!r}: all contradictions are entailed by it")
 
 
 def _positives(examples: Examples, why_not: Callable[[float], str]) -> Examples:
