@@ -23,7 +23,7 @@ def reader(name: str) -> Callable[[Path], Examples]:
 
 korsts, klue_sts, stsb, sts_year = reader("korsts"), reader("klue-sts"), reader("stsb"), reader("sts12")
 kornli, klue_nli, allnli, snli, mnli = map(reader, ("kornli", "klue-nli", "allnli", "snli", "mnli"))
-tatoeba, question_pair, chatbot, wordnet = map(reader, ("tatoeba", "question-pair", "chatbot", "wordnet"))
+tatoeba, question_pair, chatbot = map(reader, ("tatoeba", "question-pair", "chatbot"))
 ynat, banking77, senteval, parakqc = map(reader, ("ynat", "banking77", "subj", "parakqc"))
 
 KORSTS = """genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2
@@ -138,74 +138,6 @@ def test_question_pair_zero_means_same(tmp_path: Path) -> None:
     assert [found.row(place)["label"] for place in (0, 1)] == ["different", "same"]
     assert found.targets is not None
     assert found.targets.tolist() == [0, 1]
-
-
-def synset(words: list[str], meaning: str, kind: str = "n") -> str:
-    """A line as WordNet has it, with a pointer to another entry behind the words."""
-    told = " ".join(f"{word} {place % 2:x}" for place, word in enumerate(words))
-    return f"00001740 03 {kind} {len(words):02x} {told} 001 @ 00002137 n 0000 | {meaning}  \n"
-
-
-def test_wordnet_tells_words_and_what_they_mean(tmp_path: Path) -> None:
-    licence = "  1 This text was written by us, and  \n  2 00001740 03 n 01 nobody 0 000 | takes it for an entry.  \n"
-    many = [[f"word{number}" for number in range(count)] for count in (9, 10, 16, 28)]  # 09, 0a, 10, 1c
-    lines = [
-        synset(["influenza", "grippe"], "an illness"),
-        synset(["run_a_temperature", "be_hot"], 'have a fever; "he | she ran one"; "so \'did\' I"'),
-        synset(["galore(ip)", "out_of_reach(p)", "outback(a)"], "far away (in a way)"),
-        synset(["ip", "x(a)y", "one(b)", "A(p)_z"], "no marker of a place"),
-        *(synset(words, f"{len(words)} of them") for words in many),
-    ]
-    found = wordnet(write(tmp_path / "data.noun", licence + "".join(lines)))
-    assert found.kind == "pairs"
-    assert found.columns == {
-        "anchor": [
-            "influenza, grippe", "run a temperature, be hot", "galore, out of reach, outback",
-            "ip, x(a)y, one(b), A(p) z", *(", ".join(words) for words in many),
-        ],
-        "positive": [
-            "an illness", 'have a fever; "he | she ran one"; "so \'did\' I"', "far away (in a way)",
-            "no marker of a place", "9 of them", "10 of them", "16 of them", "28 of them",
-        ],
-    }  # fmt: skip
-    assert str(found.reading) == "8 rows, 8 used", "the licence has no rows"
-
-
-def test_lines_that_are_none_of_wordnet_are_refused(tmp_path: Path) -> None:
-    broken = [
-        "00001740 03 n 01 fever 0 000 a body that is too warm\n",  # no mark before the meaning
-        "00001740 03 n 0g fever 0 000 | a body that is too warm\n",  # no number
-        "00001740 03 n 00 000 | a body that is too warm\n",
-        "00001740 03 n 03 fever 0 | a body that is too warm\n",  # fewer words
-        "00001740 03 n | a body that is too warm\n",
-        "\n",
-    ]
-    lines = ["  1 The licence.  \n", *broken, synset(["fever"], ""), synset(["fever"], "a body that is too warm")]
-    found = wordnet(write(tmp_path / "data.noun", "".join(lines)))
-    reason = "no line of WordNet: expected 'offset file kind count word id ... | meaning'"
-    assert found.columns == {"anchor": ["fever"], "positive": ["a body that is too warm"]}
-    assert (found.reading.rows, found.reading.refused_counts) == (8, {reason: 6, "meaning is empty": 1})
-    assert [one.place for one in found.reading.refused] == [f"data.noun line {number}" for number in range(2, 9)]
-    assert found.reading.refused[3].shown == broken[3].strip()
-    with pytest.raises(DataError, match=r"data\.noun: not one of its rows can be used \(6 rows"):
-        wordnet(write(tmp_path / "data.noun", "".join(lines[:-2])))
-
-
-def test_the_four_files_of_wordnet_are_one_set(tmp_path: Path) -> None:
-    kinds = {"noun": "fever", "verb": "wait", "adj": "galore(ip)", "adv": "slowly"}
-    for kind, word in kinds.items():
-        end = ".gz" if kind == "verb" else ""
-        write(tmp_path / f"wordnet/data.{kind}{end}", "  1 The licence.  \n" + synset([word], f"of {kind}", kind[0]))
-    found = load_dataset("wordnet", "train", tmp_path)
-    assert (found.name, found.kind) == ("WordNet train", "pairs")
-    assert found.columns == {
-        "anchor": ["fever", "wait", "galore", "slowly"],
-        "positive": ["of noun", "of verb", "of adj", "of adv"],
-    }
-    assert str(found.reading) == "4 rows, 4 used"
-    (tmp_path / "wordnet/data.adj").unlink()
-    with pytest.raises(DataError, match=r"WordNet train: there is no wordnet/data\.adj"):
-        load_dataset("wordnet", "train", tmp_path)
 
 
 def test_single_texts_with_a_class(tmp_path: Path) -> None:
@@ -335,7 +267,6 @@ REAL = {
 }  # fmt: skip
 ABSENT = {
     ("kornli", "train"), ("allnli", "train"), ("allnli", "dev"), ("allnli", "test"),
-    ("wordnet", "train"),  # 117,659 rows in Debian's package wordnet-base
 }  # fmt: skip
 
 

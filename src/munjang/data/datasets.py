@@ -38,8 +38,6 @@ _MNLI_QUESTION = re.compile(
     r" represent entailment, contradiction, or neutrality\?",
     re.DOTALL,
 )
-_SYNSET = re.compile(r"\S+\s+\S+\s+\S+\s+([0-9a-fA-F]+)\s+(.*?) \| (.*)")  # offset file kind count words | meaning
-_WORDNET_MARK = re.compile(r"\((?:a|p|ip)\)$")
 # the beginning of a SentEval file's name -> its labels
 _SENTEVAL: dict[str, tuple[str, ...]] = {
     "rt-polarity": _POLARITY,
@@ -247,23 +245,6 @@ def _tatoeba(folder: Path, split: str) -> Examples:
     return _translations(_rows(folder.name, ("en", "ko"), rows), name=folder.name)
 
 
-def _synset(row: Mapping[str, Any]) -> Mapping[str, object] | str | None:
-    """A line of one of WordNet's files data.*: a word with its synonyms, and their meaning.
-
-    It is `offset file kind count word id [word id ...] ... | meaning; "examples"`, the count in hexadecimal; lines of
-    the licence begin with a space. Adjectives may carry a mark: 'galore(ip)'.
-    """
-    if row["text"].startswith(" "):
-        return None
-    match = _SYNSET.fullmatch(row["text"])
-    count = int(match[1], 16) if match else 0
-    words = match[2].split()[: 2 * count : 2] if match else []
-    if not match or not count or len(words) != count:
-        return "no line of WordNet: expected 'offset file kind count word id ... | meaning'"
-    plain = ", ".join(_WORDNET_MARK.sub("", word).replace("_", " ") for word in words)
-    return {"words": plain, "meaning": match[3].strip()}
-
-
 def _senteval(path: Path, split: str) -> Examples:
     """A SentEval file: on every line the number of the class, a space, the text.
 
@@ -466,11 +447,6 @@ DATASETS: dict[str, Known[Examples]] = {
         "question-pair", train="kor_pair_train.csv", test="kor_Pair_test.csv",
     ),
     "chatbot": _known("Chatbot", "MIT", _table("pairs", anchor="Q", positive="A"), "chatbot", train="ChatbotData.csv"),
-    "wordnet": _known(  # Debian's package wordnet-base has the files
-        "WordNet", "WordNet 3.0 licence: any use, the notice kept",
-        _table("pairs", format="txt", change=_synset, anchor="words", positive="meaning"), "wordnet",
-        train=("data.noun", "data.verb", "data.adj", "data.adv"),
-    ),
     "parakqc": _known("ParaKQC", _CC_BY_SA, _parakqc, "parakqc", test="paraKQC_v1.txt"),
     "ynat": _known(
         "YNAT", "CC BY-SA 4.0; not the official split",
