@@ -18,7 +18,7 @@
     ├── DataWarning                      part of the input was skipped, or does not look like text
     └── LeakageWarning                   evaluation texts occur in the training data
 
-A message says what is wrong, what was expected, what came, and how to fix it. `brief` shortens a value for a message.
+A message has the problem, the expected value, the actual one and the remedy. `brief` shortens a value for a message.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def plain(text: str) -> str:
 
 
 def shorten(text: str, cells: int) -> str:
-    """At most so many cells; what is cut ends in an ellipsis."""
+    """Shorten to at most this many terminal cells, with an ellipsis."""
     text = plain(text)
     if width(text) <= cells:
         return text

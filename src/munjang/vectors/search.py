@@ -66,7 +66,7 @@ def top_k(
         kind: "cosine", "dot", "euclidean" or "manhattan".
         exclude_self: For queries that are the corpus: a row is no neighbour of itself.
         memory_mb: Working memory besides inputs and result (at least what one query and one row take; the C library
-            may keep as much again of what was freed).
+            may keep as much again of the freed memory).
         device: Where to compute (default: where the tensors are; the CPU for arrays).
 
     Returns:
