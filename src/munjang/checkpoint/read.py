@@ -28,7 +28,15 @@ from munjang.checkpoint.cross import (
 from munjang.checkpoint.folder import list_contents, read_consistently, read_object
 from munjang.checkpoint.hub import source_of
 from munjang.checkpoint.modules import Module, read_heads, read_modules, read_pooling
-from munjang.checkpoint.parts import BiParts, Body, CrossParts, HeadName, Parts, read_thresholds
+from munjang.checkpoint.parts import (
+    BiParts,
+    Body,
+    CrossParts,
+    HeadName,
+    Parts,
+    read_first_stage_weight,
+    read_thresholds,
+)
 from munjang.checkpoint.static import read_static
 from munjang.checkpoint.weights import INT8, load_weights, stored_shapes, uninitialized, weight_files
 from munjang.errors import InputError, ModelError
@@ -154,6 +162,7 @@ def _read_cross(
         names = read_labels(config, saved.labels, parts.notes)
         activation = read_activation(folder, config, saved.labels, parts.notes)
         parts.thresholds = read_thresholds(folder)
+        parts.first_stage_weight = read_first_stage_weight(folder)
         cross = CrossParts(**vars(parts), head=saved, labels=names, activation=activation)
         cross = replace_head(cross, labels, head=head, seed=seed)
     settings = read_object(folder / "config_sentence_transformers.json")

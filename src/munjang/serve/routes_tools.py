@@ -125,6 +125,8 @@ def _threshold(request: Request, body: ClusterRequest) -> float | None:
     measured = room.model.thresholds.get("cluster")
     if measured is None:
         raise Invalid(
-            f"the model {room.name!r} was not measured for clustering: give a threshold, such as 0.7", param="threshold"
+            f"the model {room.name!r} was not measured for clustering: give a threshold (a cosine; what "
+            "separates groups differs from model to model)",
+            param="threshold",
         )
     return measured.value
