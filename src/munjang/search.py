@@ -211,7 +211,7 @@ class _State:
         self._documents = documents
         cutter = Cutter.resolve(model.tokenizer, None, None, prompt=document_prompt(model))
         self._titles = [title_of(document.metadata, TITLE) for document in documents]
-        cut = cutter.cut([document.text for document in documents], self._titles)
+        cut, self._passages = cutter.passages([document.text for document in documents], self._titles)
         owners = [place for place, spans in enumerate(cut) for _ in spans]
         self.spans = [(span.start, span.end) for spans in cut for span in spans]
         numbers = np.arange(1, len(owners) + 1, dtype=np.int64)
@@ -219,8 +219,8 @@ class _State:
         self.all_vectors: Floats = np.zeros((0, model.dimension), np.float32)  # [n, d]
 
     def encode(self, model: BiEncoder, progress: Progress) -> None:
-        _, texts = next(self.stream_texts(0, self.last_number()))
-        self.all_vectors = model.encode_document(texts, progress=progress)
+        self.all_vectors = model.encode_document(self._passages, progress=progress)
+        self._passages = []  # each is a copy of a part of its text
 
     @property
     def dimension(self) -> int:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from munjang.errors import DataError, InputError, ModelError
 from munjang.index.codes import Codec
 from munjang.index.cutting import Cutter, Span
-from munjang.index.documents import Incoming, title_of, titled, windows
+from munjang.index.documents import Incoming, title_of, windows
 from munjang.index.schema import database_errors
 from munjang.index.state import last_number
 from munjang.index.store import commit, next_generation, remove_passages
@@ -183,7 +183,8 @@ class Adder:
         changes = [self._compare(self._once(document)) for document in window]
         fresh = [change for change in changes if change is not None and change.new_text]
         documents = [change.document for change in fresh]
-        spans, passages = cut_documents(documents, self._tools.cutter, self._tools.title)
+        titles = [title_of(document.metadata, self._tools.title) for document in documents]
+        spans, passages = self._tools.cutter.passages([document.text for document in documents], titles)
         vectors = np.zeros((0, 0), np.float32)
         if passages:
             vectors = self._tools.encode(passages, progress=telling.encoded)
@@ -251,20 +252,6 @@ class Adder:
         pairs = [(row, span) for row, some in zip(rows, spans, strict=True) for span in some]
         write_passages(self._connection, [(row, span.start, span.end) for row, span in pairs], vectors)
         self._counts["passages"] += len(pairs)
-
-
-def cut_documents(
-    documents: Sequence[Incoming], cutter: Cutter, title: str | None
-) -> tuple[list[list[Span]], list[str]]:
-    """The spans of every document, and all passages one after another as they are encoded, under their titles."""
-    titles = [title_of(document.metadata, title) for document in documents]
-    spans = cutter.cut([document.text for document in documents], titles)
-    passages = [
-        titled(head, document.text[span.start : span.end])
-        for document, head, some in zip(documents, titles, spans, strict=True)
-        for span in some
-    ]
-    return spans, passages
 
 
 def write_passages(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from munjang.errors import InputError
+from munjang.index.documents import titled
 from munjang.text.chunks import chunk_all
 from munjang.text.tokenizer import Tokenizer
 
@@ -54,11 +55,30 @@ class Cutter:
             raise InputError(f"stride must be 1..{room} (chunk_tokens without special tokens), got {stride}")
         return cls(tokenizer, size, stride, largest)
 
+    def passages(self, texts: Sequence[str], titles: Sequence[str]) -> tuple[list[list[Span]], list[str]]:
+        """The spans of every text, and all passages one after another as they are encoded: under their titles.
+
+        titles: one for each text, '' for none. A title has at most half of what the model reads.
+        """
+        half = self.limit // 2
+        heads = self._heads(titles)
+        titles = [
+            title if head <= half else title[: len(title) * half // head]
+            for title, head in zip(titles, heads, strict=True)
+        ]
+        spans = self.cut(texts, titles)
+        passages = [
+            titled(title, text[span.start : span.end])
+            for text, title, some in zip(texts, titles, spans, strict=True)
+            for span in some
+        ]
+        return spans, passages
+
     def cut(self, texts: Sequence[str], titles: Sequence[str] = ()) -> list[list[Span]]:
         """The spans of every text; a text without tokens has none.
 
         titles: one for each text, '' for none. Where a title and a passage of `size` are more than the model reads, the
-        passages are made shorter, but not below half of that.
+        passages are made shorter.
         """
         found: list[list[Span]] = [[] for _ in texts]
         heads = self._heads(titles or [""] * len(texts))

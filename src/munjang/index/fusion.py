@@ -61,7 +61,9 @@ class SimilarityScale:
     def of(cls, model: BiEncoder) -> SimilarityScale:
         """Measure a model on a dozen fixed sentences, by its own measure of similarity."""
         texts = list(_UNRELATED)
-        values = similarity(model.encode_query(texts), model.encode_document(texts), model.similarity_name)  # [n, n]
+        names = model.prompt_for("query"), model.prompt_for("document", "passage", "corpus")
+        queries, documents = (model.encode_report(texts, prompt_name=name).vectors for name in names)
+        values = similarity(queries, documents, model.similarity_name)  # [n, n]
         same = float(np.trace(values)) / len(texts)
         unrelated = float(values.sum() - np.trace(values)) / (len(texts) * (len(texts) - 1))
         # A model without any sense of likeness still gets a scale that keeps the order.

@@ -25,7 +25,7 @@ from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, ModelError
 from munjang.files import sync_folder
 from munjang.index import reencoding, searching, transfer, verifying
-from munjang.index.adding import Adder, AddReport, Encode, Tools, cut_documents
+from munjang.index.adding import Adder, AddReport, Encode, Tools
 from munjang.index.codes import Codec
 from munjang.index.columns import Column, Columns
 from munjang.index.cutting import Cutter
@@ -277,7 +277,8 @@ class Index:
             text, metadata = stored.get(document.id, (None, "{}"))
             if text != document.text or title_of(metadata, title) != title_of(document.metadata, title):
                 fresh.append(document)
-        return cut_documents(fresh, self._cutter(), title)[1]
+        titles = [title_of(document.metadata, title) for document in fresh]
+        return self._cutter().passages([document.text for document in fresh], titles)[1]
 
     def _stored_texts(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Id -> text and metadata."""

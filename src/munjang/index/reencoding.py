@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from munjang.index.adding import Encode
 from munjang.index.codes import Codec
 from munjang.index.cutting import Cutter
-from munjang.index.documents import title_of, titled
+from munjang.index.documents import title_of
 from munjang.index.identity import Identity
 from munjang.index.options import IndexOptions
 from munjang.index.schema import FORMAT
@@ -74,13 +74,8 @@ def reencode(
     done(int(connection.execute("SELECT count(*) FROM next_documents").fetchone()[0]))
     for window in _windows(connection):
         titles = [title_of(metadata, options.title) for _, _, metadata, _ in window]
-        spans = cutter.cut([text for *_, text in window], titles)
+        spans, passages = cutter.passages([text for *_, text in window], titles)
         places = [(row[0], span.start, span.end) for row, some in zip(window, spans, strict=True) for span in some]
-        passages = [
-            titled(title, row[3][span.start : span.end])
-            for row, title, some in zip(window, titles, spans, strict=True)
-            for span in some
-        ]
         vectors = codec.encode(encode(passages, progress=False)) if passages else []
         connection.execute("BEGIN IMMEDIATE")
         for place, vector in zip(places, vectors, strict=True):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from munjang.errors import DataError, InputError, ModelError
-from munjang.index.adding import AddReport, Encode, Telling, cut_documents
+from munjang.index.adding import AddReport, Encode, Telling
 from munjang.index.cutting import Cutter
 from munjang.index.documents import Incoming, title_of, windows
 from munjang.index.remote.engine import Engine, Float32, StoredDocument, version_of
@@ -110,7 +110,8 @@ class RemoteAdder:
 
     def _encoded(self, fresh: Sequence[Incoming], telling: Telling) -> dict[str, StoredDocument]:
         tools, counts = self._tools, self._counts
-        spans, passages = cut_documents(fresh, tools.cutter, tools.title)
+        titles = [title_of(one.metadata, tools.title) for one in fresh]
+        spans, passages = tools.cutter.passages([one.text for one in fresh], titles)
         vectors = np.zeros((0, tools.dimension), np.float32)
         if passages:
             vectors = _checked(tools.encode(passages, progress=telling.encoded), len(passages), tools.dimension)
