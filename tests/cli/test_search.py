@@ -71,7 +71,7 @@ def lines(out: str) -> list[dict[str, Any]]:
 
 
 def test_hits_on_a_terminal(run: Run, folder: Path) -> None:
-    status, out, err = run("i", "빵 냄새를 따라 골목 끝까지 갔다", "-k", "2")
+    status, out, err = run("i", "빵 냄새를 따라 골목 끝까지 갔다", "-k", "2", "--mode", "semantic")
     assert status == 0
     first = out.splitlines()
     assert first[0].startswith(" 1. 1.0000  bread-ko   semantic")

@@ -238,7 +238,7 @@ def summary(results: Results) -> str:
     line = f"{len(results)} hits" if len(results) != 1 else "1 hit"
     line += f" in {times}" if times else ""
     if results.scored:
-        line += f"; {results.scored} hits were reranked"
+        line += f"; the reranker read {results.scored} passages"
     if results.answered is False:
         line += "; no good answer: no hit reaches the reranker's threshold"
     return line

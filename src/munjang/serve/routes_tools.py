@@ -46,7 +46,12 @@ async def _compare(request: Request, body: CompareRequest) -> Response:
     def make() -> dict[str, Any]:
         a, b = answer.values[: len(body.a)], answer.values[len(body.a) :]
         scores = vectors.similarity(a, b if body.b is not None else a, room.model.similarity_name)
-        return {"scores": np.asarray(scores, np.float64).round(6).tolist(), "truncated": answer.truncated}
+        return {
+            "scores": np.asarray(scores, np.float64).round(6).tolist(),
+            "unrelated": round(room.scale.unrelated, 6),
+            "same": round(room.scale.same, 6),
+            "truncated": answer.truncated,
+        }
 
     return await respond(request, answer, make, device=device_of(room), started=started)
 
