@@ -120,7 +120,7 @@ def test_the_file(bi: BiEncoder, tmp_path: Path) -> None:
     assert read_thresholds(tmp_path) == {}
 
 
-def test_the_weight_of_the_first_stage(cross: CrossEncoder, tmp_path: Path) -> None:
+def test_the_weight_of_the_first_stage(cross: CrossEncoder, tmp_path: Path, texts: list[str]) -> None:
     assert cross.first_stage_weight == 0.0
     cross.save(tmp_path / "without")
     assert not (tmp_path / "without" / "munjang.json").exists()
@@ -135,9 +135,9 @@ def test_the_weight_of_the_first_stage(cross: CrossEncoder, tmp_path: Path) -> N
     assert found.first_stage_weight == found.with_thresholds({}).first_stage_weight == 40.0
     with pytest.warns(ModelWarning, match="the head is new"):
         assert munjang.load_cross_encoder(tmp_path / "m", labels=3, device="cpu").first_stage_weight == 0.0
-    pairs = [("비가 온다", "rain"), ("비", "bread")] * 4
-    order = np.argsort(found.predict(pairs)) >= 4
-    found.calibrate(pairs, order.astype(int))  # other logits
+    pairs = [(a[:40], b[:40]) for a in texts for b in texts]
+    logits = found.predict(pairs, raw=True)
+    found.calibrate(pairs, (logits > np.median(logits)).astype(int))  # other logits
     assert found.first_stage_weight == 0.0
 
 
