@@ -186,7 +186,8 @@ def _column(path: Path, name: str | None) -> list[str]:
     """The texts of a file, as commands read it."""
     from munjang.data import read_texts
 
-    return [row.text for row in read_texts(path, column=name)]
+    # Trees before the one gate yield rows.
+    return [row if isinstance(row, str) else row.text for row in read_texts(path, column=name)]
 
 
 def _text_files(folder: Path, texts: list[str]) -> dict[str, Path]:

@@ -45,7 +45,7 @@ from sources import (
 import munjang
 from munjang.data import Examples, load_dataset, nli_triplets, read_texts
 from munjang.data.datasets import parallel_by_source
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.vectors import top_k
 
 FORBIDDEN_SOURCES = ("xnli-dev", "wikiqa")

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,18 +35,21 @@ from common import (
     silver_rows,
     steps_of,
     sts_scores,
-    teachers_scores,
+    unit_vectors,
 )
 from settings import RERANKER
 from torch import Tensor
 from torch.nn import functional
 
 from munjang.data import Examples, join
-from munjang.encoders import CrossEncoder
+from munjang.data.overlaps import normalise
+from munjang.encoders import BiEncoder, CrossEncoder
+from munjang.nn.calibration import fit_platt
 from munjang.students import fewer_layers
 from munjang.training import Task, TrainingSettings, objectives, train
 from munjang.training.objectives.base import Given, Objective
 from munjang.types import Threshold
+from munjang.vectors import top_k
 
 Array = np.ndarray[Any, Any]
 TITLES = ("heading", "cross", "name", "term", "summary")
@@ -63,29 +66,79 @@ class AnswerOrNone(objectives.CrossRanking):
         return functional.cross_entropy(logits, torch.cat([given.targets, none], dim=1))
 
 
-def list_examples(name: str, queries: list[str], candidates: list[list[str]], scores: Array) -> Examples:
-    """Lists with soft labels: the answer, a part by the teachers' scores [n, candidates]; some without an answer."""
+def list_examples(
+    name: str, queries: list[str], candidates: list[list[str]], logits: Array, answered: bool
+) -> Examples:
+    """Lists with soft labels: a softmax of the teachers' logits [n, candidates] beside a 0 for 'none of these'.
+
+    answered: the first candidate is known to be right; it gets 1 - RERANKER.taught, and is taken out of some lists.
+    """
     draw = np.random.default_rng(RERANKER.seed)
-    candidates = [list(column) for column in candidates]
+    candidates, logits = [list(column) for column in candidates], logits.astype(np.float32)
     for number in range(len(candidates) - RERANKER.easy, len(candidates)):  # any other list's answer
         candidates[number] = [candidates[0][row] for row in draw.integers(0, len(queries), len(queries)).tolist()]
-        scores[:, number] = -1e9
-    soft = np.exp(scores - scores.max(axis=1, keepdims=True))
-    targets = RERANKER.taught * soft / soft.sum(axis=1, keepdims=True)
-    targets[:, 0] += 1 - RERANKER.taught
-    columns = {"anchor": queries, "positive": list(candidates[0])}
+        logits[:, number] = -9
+    missing = np.flatnonzero(draw.random(len(queries)) < RERANKER.without_answer) if answered else np.zeros(0, np.int64)
+    for row in missing.tolist():
+        candidates[0][row] = candidates[1][int(draw.integers(len(queries)))]
+        logits[row, 0] = -9
+    powers = np.exp(np.minimum(logits, 20))
+    targets = powers / (1 + powers.sum(axis=1, keepdims=True))
+    if answered:
+        known = np.zeros_like(targets)
+        known[:, 0] = 1
+        known[missing] = targets[missing]
+        targets = RERANKER.taught * targets + (1 - RERANKER.taught) * known
+    columns = {"anchor": queries, "positive": candidates[0]}
     for number, column in enumerate(candidates[1:], start=1):
         columns["negative" if number == 1 else f"negative_{number}"] = column
-    for row in np.flatnonzero(draw.random(len(queries)) < RERANKER.without_answer).tolist():
-        columns["positive"][row] = candidates[0][int(draw.integers(len(queries)))]  # any other list's answer
-        targets[row] = 0
-    kept = np.array([row for row, query in enumerate(queries) if query.split() != columns["positive"][row].split()])
+    kept = np.array([row for row, query in enumerate(queries) if query.split() != candidates[0][row].split()])
     return Examples(name, "pairs", columns, targets.astype(np.float32)).take(kept)
 
 
-def lists_of(texts: Path, folder: Path) -> dict[str, Examples]:
+@dataclass(frozen=True)
+class Teachers:
+    """The bi-encoder and cross-encoders that judge lists together; probabilities by half of the everyday questions."""
+
+    bi: BiEncoder
+    crosses: tuple[CrossEncoder, ...]
+    weights: tuple[float, ...]  # of the cosine and of every cross-encoder's logit
+    shift: float
+
+    @classmethod
+    def of(cls, bi: BiEncoder, crosses: tuple[CrossEncoder, ...], weights: Sequence[float], texts: Path) -> Teachers:
+        raw, logits, labels = cls(bi, crosses, tuple(weights[: 1 + len(crosses)]), 0.0), [], []
+        for search in dev_searches(texts):
+            if search.name.startswith("everyday"):
+                places, cosines, _ = scored_lists(bi, None, search, RERANKER.candidates)
+                candidates = [[search.passages[place] for place in row] for row in places.tolist()]
+                logits.append(raw.judge(search.queries, candidates, cosines)[::2].ravel())
+                right = [np.isin(row, answers) for row, answers in zip(places, search.answers, strict=True)]
+                labels.append(np.stack(right)[::2].ravel())
+        scale, shift = fit_platt(np.concatenate(logits), np.concatenate(labels))
+        say(f"teachers by {raw.weights}: scale {scale:.3f}, shift {shift:.3f}")
+        return cls(bi, crosses, tuple(scale * weight for weight in raw.weights), shift)
+
+    def judge(self, queries: list[str], candidates: list[list[str]], cosines: Array) -> Array:
+        """float32 [n, candidates]: logits of relevance."""
+        pairs = [(query, text) for query, row in zip(queries, candidates, strict=True) for text in row]
+        total = self.weights[0] * cosines.astype(np.float32) + self.shift
+        for weight, cross in zip(self.weights[1:], self.crosses, strict=True):
+            if weight:
+                total = total + weight * cross.predict(pairs, raw=True).reshape(cosines.shape)
+        return np.asarray(total, np.float32)
+
+
+def some_queries(searches: Iterable[Search]) -> Iterator[Search]:
+    """The development sets, RERANKER.queries of each; all everyday questions."""
+    for search in searches:
+        most = None if search.name.startswith("everyday") else RERANKER.queries
+        yield replace(search, queries=search.queries[:most], answers=search.answers[:most])
+
+
+def lists_of(texts: Path, folder: Path, by_words: Teachers, by_meaning: Teachers) -> dict[str, Examples]:
     questions, stored = questions_of(texts), np.load(folder / "lists.npz")
-    scores, rows, places = teachers_scores(questions, stored), stored["rows"], stored["places"]
+    rows, places = stored["rows"], stored["places"]
     kinds = np.array([questions.kinds[row] for row in rows.tolist()])
     talk = np.array([questions.sources[place] == "chatbot" for place in places[:, 0].tolist()])  # answers to anything
     titles, sentences = np.isin(kinds, TITLES), np.isin(kinds, SENTENCES)
@@ -94,17 +147,52 @@ def lists_of(texts: Path, folder: Path) -> dict[str, Examples]:
         some = np.flatnonzero(chosen & ~talk)
         if not len(some):
             continue
-        candidates = [[questions.passages[place] for place in column] for column in places[some].T.tolist()]
-        material[name] = list_examples(name, [questions.queries[row] for row in rows[some]], candidates, scores[some])
+        queries = [questions.queries[row] for row in rows[some]]
+        candidates = [[questions.passages[place] for place in row] for row in places[some].tolist()]
+        logits = by_words.judge(queries, candidates, stored["miner"][some])
+        columns = [list(column) for column in zip(*candidates, strict=True)]
+        material[name] = list_examples(name, queries, columns, logits, answered=True)
+    material["open"] = open_lists(texts, by_meaning)
     pairs, stored = read_rows(texts / "translations.jsonl.xz"), np.load(folder / "translations.npz")
     sides, half = [[row[1] for row in pairs], [row[2] for row in pairs]], len(pairs)
-    candidates = [
+    columns = [
         [sides[1 - row // half][place] for row, place in enumerate(column)] for column in stored["places"].T.tolist()
     ]
-    material["translations"] = list_examples(
-        "translations", [*sides[0], *sides[1]], candidates, 50 * stored["miner"].astype(np.float32)
-    )
+    logits = 50 * (stored["miner"].astype(np.float32) - stored["miner"][:, :1].astype(np.float32)) + 3
+    material["translations"] = list_examples("translations", [*sides[0], *sides[1]], columns, logits, answered=True)
     return material
+
+
+def open_lists(texts: Path, teachers: Teachers) -> Examples:
+    """Conversation and sentences with what is found for them anywhere: only the teachers know what is right."""
+    draw = np.random.default_rng(RERANKER.seed)
+    sentences = [row[0] for row in read_rows(texts / "sentences.jsonl.xz")]
+    rows = read_rows(texts / "passages.jsonl.xz")
+    pool = list(dict.fromkeys([*(row[0] for row in rows), *sentences]))
+    asked = [text for row in rows if row[1] in RERANKER.open_sources for _, text in row[4]]
+    asked = [asked[row] for row in draw.permutation(len(asked))[: RERANKER.open_lists // 3]]
+    asked += [sentences[row] for row in draw.permutation(len(sentences))[: RERANKER.open_lists - len(asked)]]
+    count = min(RERANKER.open_near, len(pool))
+    near = top_k(
+        *(unit_vectors(teachers.bi, some) for some in (asked, pool)),
+        count,
+        memory_mb=8192,
+        device=str(teachers.bi.device),
+    )
+    wanted = min(8, count)
+    keys = (np.arange(count) + 1.0) * draw.exponential(size=(len(asked), count))
+    itself = [
+        [normalise(pool[place]) == normalise(text) for place in row]
+        for text, row in zip(asked, np.asarray(near.indices).tolist(), strict=True)
+    ]
+    keys[np.array(itself)] = np.inf
+    picked = np.sort(keys.argsort(axis=1)[:, :wanted], axis=1)
+    places, cosines = (np.take_along_axis(np.asarray(some), picked, axis=1) for some in (near.indices, near.scores))
+    candidates = [[pool[place] for place in row] for row in places.tolist()]
+    logits = teachers.judge(asked, candidates, cosines)
+    say(f"{len(asked):,} open lists; with an answer by the teachers: {(logits.max(axis=1) > 0).mean():.3f}")
+    columns = [list(column) for column in zip(*candidates, strict=True)]
+    return list_examples("open", asked, columns, logits, answered=False)
 
 
 def calibrated(
@@ -144,8 +232,12 @@ def calibrated(
 
 def trained(args: argparse.Namespace) -> CrossEncoder:
     bi = load(args.bi, args.device, RERANKER.max_length)
+    crosses = tuple(CrossEncoder.load(folder, device=args.device) for folder in args.teachers)
+    first = load(args.first, args.device, RERANKER.max_length)
+    by_words, by_meaning = (Teachers.of(first, crosses, some, args.texts) for some in RERANKER.teachers)
     material: dict[str, tuple[Examples, Objective]] = {
-        name: (examples, AnswerOrNone()) for name, examples in lists_of(args.texts, args.lists).items()
+        name: (examples, AnswerOrNone())
+        for name, examples in lists_of(args.texts, args.lists, by_words, by_meaning).items()
     }
     people = join(list(scored_sets(args.texts, "train").values()), name="people")
     if args.silver is not None:
@@ -185,6 +277,7 @@ def main() -> None:
     for name in ("--bi", "--first", "--texts", "--lists", "--out"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--silver", type=Path)
+    parser.add_argument("--teachers", type=Path, nargs="*", default=[], help="rerankers whose judgement is learned")
     parser.add_argument("--device")
     parser.add_argument("--tokens-per-second", type=float, default=1_500_000.0, help="of the training on this device")
     parser.add_argument("--trial", action="store_true", help="measure one development set only")
@@ -198,11 +291,7 @@ def main() -> None:
     first = load(args.first, args.device, RERANKER.max_length)
     report: dict[str, Any] = {}
     everyday: dict[str, tuple[Search, Array, Array]] = {}
-    for search in dev_searches(args.texts)[: 1 if args.trial else None]:
-        if not search.name.startswith("everyday"):
-            search = replace(
-                search, queries=search.queries[: RERANKER.queries], answers=search.answers[: RERANKER.queries]
-            )
+    for search in some_queries(dev_searches(args.texts)[: 1 if args.trial else None]):
         places, cosines, logits = scored_lists(first, cross, search, RERANKER.candidates)
         if search.name.startswith("everyday"):
             everyday[search.name] = (search, places, logits)

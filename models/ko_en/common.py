@@ -18,7 +18,7 @@ import torch
 from settings import LISTS, Part
 
 from munjang.data import Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation.sts import StsEvaluator
 from munjang.vectors import top_k
@@ -159,12 +159,14 @@ def unit_vectors(model: BiEncoder, texts: Sequence[str]) -> Array:
     return model.encode_report(texts, normalize=True).vectors
 
 
-def scored_lists(bi: BiEncoder, cross: CrossEncoder, search: Search, count: int) -> tuple[Array, Array, Array]:
+def scored_lists(bi: BiEncoder, cross: CrossEncoder | None, search: Search, count: int) -> tuple[Array, Array, Array]:
     """Places, cosines and logits [queries, count] of the first passages that the bi-encoder finds."""
     near = top_k(
         *(unit_vectors(bi, some) for some in (search.queries, search.passages)), min(count, len(search.passages))
     )
     places = np.asarray(near.indices)
+    if cross is None:
+        return places, np.asarray(near.scores), np.zeros(places.shape, np.float32)
     pairs = (
         (query, search.passages[p]) for query, row in zip(search.queries, places.tolist(), strict=True) for p in row
     )

@@ -18,7 +18,7 @@ from common import is_korean
 from settings import DATA
 
 from munjang.data import load_dataset
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 
 HANGUL = re.compile("[가-힣]")
 _DOC = "usr/share/doc"

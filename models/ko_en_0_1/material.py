@@ -22,7 +22,7 @@ from models.ko_en_0_1.passages import HANGUL, Unit
 from models.ko_en_0_1.settings import BiPlan
 from munjang.data import DATASETS, Examples, join, load_dataset, nli_triplets
 from munjang.data.datasets import find_files
-from munjang.data.normalise import normalise, same_key
+from munjang.data.overlaps import normalise, same_key
 from munjang.errors import DataError
 from munjang.recipes.distilling.options import DistillOptions, Source
 from munjang.recipes.distilling.sources import Taken, read_sources

@@ -162,7 +162,20 @@ def _rows_of(trial: Trial) -> _Rows:
 
 
 def _of_retrieval(retrieval: Retrieval) -> _Rows:
-    ranked = retrieval.as_ranked()
+    """The judged pairs of query and document."""
+    judged = [(query, key, grade) for query, grades in retrieval.relevant.items() for key, grade in grades.items()]
+    numbers = {query: number for number, query in enumerate(retrieval.relevant)}
+    ranked = Examples(
+        retrieval.name,
+        "ranked",
+        {
+            "query": [retrieval.queries[query] for query, _, _ in judged],
+            "document": [retrieval.corpus[key] for _, key, _ in judged],
+        },
+        np.asarray([grade for _, _, grade in judged], np.float32),
+        groups=np.asarray([numbers[query] for query, _, _ in judged], np.int64),
+        reading=retrieval.reading,
+    )
     assert ranked.targets is not None
     assert ranked.groups is not None
     relevant = np.flatnonzero(ranked.targets > 0)

@@ -39,7 +39,7 @@ from models.ko_en_0_1.silver import (
 from models.ko_en_0_1.stage_training import OTHER_SEED, Workshop, described, load_array, save_arrays, task
 from models.ko_en_0_1.voices import read_english
 from munjang.data import Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.evaluation.metrics import spearman
 from munjang.recipes.augmenting.blending import blended
 from munjang.recipes.stages import Done, Made

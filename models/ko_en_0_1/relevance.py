@@ -24,7 +24,7 @@ from models.ko_en_0_1.passages import Questions, Unit, question_of
 from models.ko_en_0_1.stage_training import Workshop, load_array, save_arrays
 from models.ko_en_0_1.teaching import read_passages
 from munjang.data import Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder
 from munjang.errors import InputError
 from munjang.progress import Progress

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from models.ko_en_0_1.material import Material
 from models.ko_en_0_1.stage_training import load_array
 from munjang.data import Examples, join
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.evaluation.metrics import spearman
 from munjang.progress import Progress

@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from models.ko_en_0_1.universal_text import UniversalTokenizer, read_model
 from munjang.data.rows import read_texts
-from munjang.encoders.engine import split_windows
+from munjang.encoders.runtime import split_windows
 from munjang.errors import ModelError
 from munjang.nn.device import choose_device
 from munjang.text.packing import Int32

@@ -22,8 +22,8 @@ import tokenizers
 from tokenizers import models
 
 from munjang.errors import ModelError
-from munjang.text.fast_words import METASPACE, encode_ids
-from munjang.text.packing import Int32, Int64, from_lists
+from munjang.text.fast_words import METASPACE, encode_ids, from_lists
+from munjang.text.packing import Int32, Int64
 
 BEGIN, END = 1, 2  # <s>, </s>
 _ORDINARY, _UNKNOWN, _WRITTEN = 1, 2, 4  # types of pieces: ordinary, unknown, user-defined

@@ -1,4 +1,4 @@
-"""Durable files: atomic writes, atomic folder replacement, one writer per output, and the cache folder.
+"""Durable files: atomic writes, atomic folder replacement, one writer per output; JSON files, and the cache folder.
 
 A rename is atomic, a write is not. So a file or folder is written beside its target, flushed to disk and renamed into
 place, and then the parent folder is flushed. Locks are held by the kernel for the life of the process: a lock file that
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import platform
 import re
@@ -18,12 +19,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, InputError, ModelError
 
 DISK_FULL = {errno.ENOSPC, errno.EFBIG} | ({errno.EDQUOT} if sys.platform != "win32" else set())
 
+_MAX_JSON_BYTES = 64 << 20  # the index of a model's shards, the largest file that is read, has a few megabytes
+_MAX_NAMES = 20  # file names in a message
 _ABANDONED = 86_400  # seconds after which the temporary folder of an unknown process is removed
 
 
@@ -223,6 +226,52 @@ def _sync_tree(folder: Path) -> None:
             with open(os.path.join(root, name), "rb+") as file:
                 os.fsync(file.fileno())
         sync_folder(Path(root))
+
+
+# --- JSON files of a model folder ------------------------------------------------------------------------------------
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file of a model; raise `ModelError` if it is unreadable, damaged or too large."""
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise ModelError(f"{path} has {path.stat().st_size:,} bytes, at most {_MAX_JSON_BYTES:,} are read")
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    except RecursionError as error:
+        raise ModelError(f"{path} is not valid JSON: it is nested too deeply") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON ({error}): the file is damaged; fetch the model again") from error
+
+
+def read_object(path: Path, *, required: bool = False) -> dict[str, Any]:
+    """Parse a JSON object; return an empty one if the file does not exist and is not required."""
+    if not path.is_file():
+        if required:
+            raise ModelError(f"{path.parent} has no {path.name}; {list_contents(path.parent)}")
+        return {}
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def write_json(path: Path, content: object, *, compact: bool = False) -> None:
+    """Write a JSON file, indented unless `compact`."""
+    layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
+    path.write_text(json.dumps(content, ensure_ascii=False, **layout) + "\n", encoding="utf-8")
+
+
+def list_contents(folder: Path) -> str:
+    """Name the files of a folder, for messages."""
+    if not folder.is_dir():
+        return f"{folder} is not a folder"
+    names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())
+    if not names:
+        return "the folder is empty"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"it holds {', '.join(names[:_MAX_NAMES])}{more}"
 
 
 # --- one writer per output -------------------------------------------------------------------------------------------

@@ -82,26 +82,11 @@ def _exists(thread: int) -> bool:
 
 computation = Computation()
 _registered: weakref.WeakSet[Forked] = weakref.WeakSet()
-_generation = 0
 
 
 def register(thing: Forked) -> None:
     """Call the object's `after_fork_in_child` in every forked child, for as long as the object lives."""
     _registered.add(thing)
-
-
-def generation() -> int:
-    """How many forks lie between this process and the first one: work of another generation has lost its threads."""
-    return _generation
-
-
-def check_generation(started: int) -> None:
-    """Raise where work that was started before the fork is continued in the child."""
-    if started != _generation:
-        raise InputError(
-            "this stream was started before the process was forked, and its threads did not survive that; start it "
-            "again in the child"
-        )
 
 
 def check_device(kind: str) -> None:
@@ -116,8 +101,6 @@ def check_device(kind: str) -> None:
 
 
 def _in_child() -> None:
-    global _generation
-    _generation += 1
     computation.reset()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its thread pool is gone as well
     torch = sys.modules.get("torch")

@@ -30,12 +30,27 @@ def load(
     revision: str | None = None,
     local_files_only: bool = False,
 ) -> BiEncoder:
-    """Load a bi-encoder: without an argument the bundled one, 'munjang-ko-en', which needs no network.
+    """Load a bi-encoder.
 
-    path_or_id: a bundled name, a folder ('./munjang-ko-en' is one) or a hub id.
-    device: 'cpu', 'cuda', 'cuda:1'...; by default the GPU where there is one. dtype: 'auto' is float16 on CUDA,
-    bfloat16 on CPUs that compute with it, float32 elsewhere; 'float32' is exact. revision: a hub commit, branch or tag.
-    local_files_only: never ask the network, only the hub's cache on this machine.
+    Args:
+        path_or_id: A bundled name, a folder ('./munjang-ko-en' is one) or a hub id (default: the bundled
+            'munjang-ko-en', which needs no network).
+        device: 'cpu', 'cuda', 'cuda:1', ... (default: the GPU where there is one).
+        dtype: 'auto' is float16 on CUDA, bfloat16 on CPUs that compute with it, float32 elsewhere; 'float32' is exact.
+        pooling: Pool in this way instead of the saved one.
+        max_length: Truncate texts to this many tokens, special tokens included (default: as the model was saved).
+        revision: A commit, branch or tag of the hub.
+        local_files_only: Look in the hub's cache on this machine, never on the network.
+
+    Raises:
+        ModelNotFoundError: There is no such model; the message lists where it was looked for.
+        ModelError: The model is damaged, unsafe or of an unknown kind.
+        InputError: An argument is impossible for this model or machine.
+
+    Example:
+        >>> model = munjang.load()
+        >>> model.encode(["비가 온다.", "It is raining."]).shape
+        (2, 384)
     """
     if path_or_id == bundled.RERANKER:
         raise InputError(f"{path_or_id} is a cross-encoder, which makes no vectors: munjang.load_reranker loads it")
@@ -63,9 +78,25 @@ def load_cross_encoder(
 ) -> CrossEncoder:
     """Load a cross-encoder: one saved as such, a sequence classifier, or a body that gets a new head.
 
-    path_or_id: a bundled name ('munjang-rerank-ko-en'), a folder or a hub id.
-    labels: how many outputs, or their names, for a model that is to be trained. head: 'sbert' (the paper's) or
-    'standard' (the family's own) for a new head. The rest as in `load`.
+    Args:
+        path_or_id: A bundled name ('munjang-rerank-ko-en'), a folder or a hub id.
+        labels: The number or the names of the outputs, for a model that is to be trained (default: as saved).
+        head: 'sbert' (the paper's) or 'standard' (the family's own), for a new head.
+        device: As in `load`.
+        dtype: As in `load`.
+        max_length: As in `load`, for pairs.
+        revision: As in `load`.
+        local_files_only: As in `load`.
+
+    Raises:
+        ModelNotFoundError: There is no such model; the message lists where it was looked for.
+        ModelError: The model is damaged, unsafe or of an unknown kind.
+        InputError: An argument is impossible for this model or machine.
+
+    Example:
+        >>> model = munjang.load_cross_encoder("munjang-rerank-ko-en")
+        >>> model.predict([("비가 온다", "It is raining"), ("비가 온다", "주가가 올랐다")]).shape
+        (2,)
     """
     return CrossEncoder.load(
         path_or_id,
@@ -88,9 +119,26 @@ def load_reranker(
     revision: str | None = None,
     local_files_only: bool = False,
 ) -> CrossEncoder:
-    """Load a cross-encoder that gives one score, for ranking: without an argument 'munjang-rerank-ko-en', bundled.
+    """Load a cross-encoder that gives one score, for ranking.
 
-    path_or_id: a bundled name, a folder ('./munjang-rerank-ko-en' is one) or a hub id.
+    Args:
+        path_or_id: A bundled name, a folder ('./munjang-rerank-ko-en' is one) or a hub id (default: the bundled
+            'munjang-rerank-ko-en').
+        device: As in `load`.
+        dtype: As in `load`.
+        max_length: As in `load`, for pairs.
+        revision: As in `load`.
+        local_files_only: As in `load`.
+
+    Raises:
+        ModelNotFoundError: There is no such model; the message lists where it was looked for.
+        ModelError: The model is damaged, or was never trained to rerank.
+        InputError: The model is a bi-encoder or has several labels, or an argument is impossible for it.
+
+    Example:
+        >>> reranker = munjang.load_reranker()
+        >>> [ranked.index for ranked in reranker.rank("비가 와요", ["주가가 올랐다", "비가 온다"])]
+        [1, 0]
     """
     if path_or_id == bundled.BI_ENCODER:
         raise InputError(f"{path_or_id} is a bi-encoder, which scores no pairs: munjang.load loads it")
@@ -115,5 +163,13 @@ def load_reranker(
 
 
 def from_word_vectors(path: str | Path, *, lower_case: bool = True) -> BiEncoder:
-    """A bi-encoder that averages word vectors (GloVe, word2vec or fastText text files): the baseline to beat."""
+    """Make a bi-encoder that averages word vectors: the baseline to beat.
+
+    Args:
+        path: A GloVe, word2vec or fastText file in text form, also gzipped.
+        lower_case: Lower-case words and texts.
+
+    Raises:
+        DataError: The file cannot be read, or a line is malformed.
+    """
     return BiEncoder(read_word_vectors(Path(path), lower_case=lower_case))

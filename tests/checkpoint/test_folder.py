@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 from munjang.checkpoint import read_bi, resolve, write_bi
-from munjang.checkpoint.folder import replace_model_folder
+from munjang.checkpoint.write import replace_model_folder
 from munjang.errors import InputError, ModelError
 from munjang.files import previous_of
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from munjang.checkpoint import read_bi, write_bi
-from munjang.checkpoint.modules import BODIES, HEADS, IGNORED
+from munjang.checkpoint.parts import BODIES, HEADS, IGNORED
 from munjang.errors import ModelError
 from munjang.nn.heads import Dense, Normalize, VectorNorm
 from munjang.nn.pooling import POOLING_MODES, Pooling, PoolingMode

@@ -197,7 +197,7 @@ def test_errors_come_before_the_model_is_loaded(small: Any, tmp_path: Path, caps
     assert small.options == {}
     told = capsys.readouterr().err
     assert told.startswith(f"munjang: error: {path}, line 11: expected an object")
-    assert told.endswith("or a string, got null\n")
+    assert told.endswith("or a string, got null: None\n")
     assert main(["encode", str(tmp_path / "b.txt")]) == 1
     assert main(["encode", "-", "-"]) == 1
     assert "Traceback" not in capsys.readouterr().err

@@ -189,7 +189,7 @@ def test_what_is_refused(scorer: SmallScorer, tmp_path: Path, capsys: pytest.Cap
     assert "name" not in scorer.options  # said before any model was loaded
     (tmp_path / "n.jsonl").write_text('{"a": "x", "b": null}\n', encoding="utf-8")
     assert main(["score", str(tmp_path / "n.jsonl"), "--model", "m"]) == 1
-    assert "line 1: 'b' must be a text" in capsys.readouterr().err
+    assert "line 1: expected a text in 'b'" in capsys.readouterr().err
 
 
 def test_the_bundled_reranker_is_the_default(

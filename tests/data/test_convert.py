@@ -16,7 +16,7 @@ from munjang.data import (
     scored_to_labelled,
     scored_to_pairs,
 )
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.errors import InputError
 
 E, N, C = 0, 1, 2

@@ -18,13 +18,13 @@ from munjang.errors import DataError, InputError
 
 
 def reader(name: str) -> Callable[[Path], Examples]:
-    return DATASETS[name].read
+    return lambda path: DATASETS[name].read(path, "train")
 
 
 korsts, klue_sts, stsb, sts_year = reader("korsts"), reader("klue-sts"), reader("stsb"), reader("sts12")
 kornli, klue_nli, allnli, snli, mnli = map(reader, ("kornli", "klue-nli", "allnli", "snli", "mnli"))
 tatoeba, question_pair, chatbot, wordnet = map(reader, ("tatoeba", "question-pair", "chatbot", "wordnet"))
-ynat, nsmc, banking77, senteval, parakqc = map(reader, ("ynat", "nsmc", "banking77", "subj", "parakqc"))
+ynat, banking77, senteval, parakqc = map(reader, ("ynat", "banking77", "subj", "parakqc"))
 
 KORSTS = """genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2
 main\tx\t2012\t1\t5.000\t"그는 갔다.\t그는 갔다."
@@ -124,7 +124,7 @@ def test_aligned_files_must_be_of_one_length(tmp_path: Path) -> None:
     write(tmp_path / "t.kor", "나는 스키를 탄다.\n나는 잔다.\n")
     assert tatoeba(tmp_path).row(1) == {"anchor": "I sleep.", "positive": "나는 잔다."}
     write(tmp_path / "t.kor", "나는 스키를 탄다.\n")
-    with pytest.raises(DataError, match=r"same number of lines; t\.kor ends at 2"):
+    with pytest.raises(DataError, match=r"same number of lines, got 2 and 1"):
         tatoeba(tmp_path)
     (tmp_path / "t.kor").unlink()
     with pytest.raises(DataError, match=r"expected one file \*\.kor"):
@@ -212,9 +212,16 @@ def test_single_texts_with_a_class(tmp_path: Path) -> None:
     assert ynat(write(tmp_path / "y.csv", "id,title,topic\n0,총선,정치\n1,축구,날씨\n")).reading.refused_counts == {
         "topic is not in the label map": 1
     }
-    films = nsmc(write(tmp_path / "n.tsv", 'id\tdocument\tlabel\n1\t"최고\t1\n2\t\t0\n3\t별로\t0\n'))
-    assert [films.row(place)["label"] for place in (0, 1)] == ["positive", "negative"]
-    assert films.reading.refused_counts == {"document is empty": 1}
+    reviews = "".join(f'{number}\t"최고 {number}\t{number % 2}\n' for number in range(10))
+    write(tmp_path / "nsmc_balanced_200k.tsv", f"id\tdocument\tlabel\n{reviews}11\t\t0\n")
+    films = {split: load_dataset("nsmc", split, tmp_path) for split in ("train", "test")}
+    assert {split: len(part) for split, part in films.items()} == {"train": 9, "test": 1}
+    for part in films.values():
+        assert all(
+            part.row(at)["label"] == ("negative", "positive")[int(part.columns["text"][at][-1]) % 2]
+            for at in range(len(part))
+        )
+        assert part.reading.refused_counts == {"document is empty": 1}
     bank = banking77(write(tmp_path / "b.csv", 'text,category\r\n"Where is\nmy card?",card\r\nHi,atm\r\n'))
     assert (bank.labels, bank.row(0)["text"]) == (("atm", "card"), "Where is\nmy card?")
     assert chatbot(write(tmp_path / "c.csv", "Q,A,label\n안녕?,네.,0\n")).row(0) == {
@@ -277,14 +284,12 @@ def test_beir_from_a_folder_and_from_a_zip(tmp_path: Path) -> None:
         assert (found.queries, found.relevant) == ({"q1": "wet?"}, {"q1": {"d1": 2, "d2": 0}})
         assert sum(found.reading.refused_counts.values()) == 3
         assert len(found) == 1
-        ranked = found.as_ranked()
-        assert ranked.row(0) == {"query": "wet?", "document": "Rain falls", "relevance": 2.0}
         with pytest.raises(DataError, match=r"qrels/dev\.tsv"):
             beir(path, split="dev")
 
 
 def test_a_retrieval_set_knows_what_it_speaks_of() -> None:
-    with pytest.raises(InputError, match="1 documents of `relevant` are not there, such as d"):
+    with pytest.raises(InputError, match="1 ids of `relevant` are not in corpus: d"):
         Retrieval("x", {"q": "?"}, {}, {"q": {"d": 1}})
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from munjang.data.documents import DocumentFiles, WholeFiles
-from munjang.data.readers import RowFile
+from munjang.data.files import RowFile
 from munjang.data.rows import ReadOptions
 from munjang.errors import DataError, DataWarning, InputError
 
@@ -211,9 +211,9 @@ def test_files_of_a_folder_that_are_not_read_are_counted_and_named(tmp_path: Pat
         assert part in message
     (survey,) = files.survey()
     assert len(survey.skipped) == 8
-    assert "does not exist" in survey.skipped.reasons[folder / "h.txt"]
-    assert "compressed" in survey.skipped.reasons[folder / "g.txt.gz"]
-    assert "file of rows" in survey.skipped.reasons[folder / "f.csv"]
+    assert "does not exist" in survey.skipped[folder / "h.txt"]
+    assert "compressed" in survey.skipped[folder / "g.txt.gz"]
+    assert "file of rows" in survey.skipped[folder / "f.csv"]
     (folder / "a.md").unlink()
     with pytest.raises(DataError, match=r"no document in this folder.*skipped 8 files"):
         files.survey()

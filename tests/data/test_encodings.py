@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from munjang.data import ReadOptions, open_texts, read_texts
-from munjang.data.encodings import decode, decode_pipe, text_lines
+from munjang.data.files import decode, decode_pipe, text_lines
 from munjang.errors import DataError, MunjangWarning
 
 KOREAN = [

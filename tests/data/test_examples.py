@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.data import Examples, Reading, Refused, join
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 from munjang.errors import InputError
 
 

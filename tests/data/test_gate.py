@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -254,11 +254,11 @@ def test_every_door_reads_pairs(door: str, source: str, reranker: CrossEncoder, 
         (lambda: ["비가 온다"], "pair 0 must be two texts.*single text"),
         (lambda: [("a", "b"), ("a",)], "pair 1 must be two texts"),
         (lambda: [("a", None)], "second text of pair 0.*NoneType"),
-        (lambda: [{"a": "x", "b": None}], "row 0: 'b' must be a text"),
+        (lambda: [{"a": "x", "b": None}], "row 0: expected a text in 'b', got null"),
         (lambda: library("pandas").DataFrame({"x": ["a"], "y": ["b"], "z": ["c"]}), "'x', 'y', 'z'"),
         (
             lambda: library("pandas").DataFrame({"a": ["x"], "b": [float("nan")]}),
-            "row 0: 'b' must be a text, got float",
+            "row 0: expected a text in 'b', got a missing value",
         ),
         (lambda: library("datasets").DatasetDict(), "one split"),
     ],
@@ -380,3 +380,29 @@ def test_no_library_is_imported_for_a_list() -> None:
         "print(sorted({'numpy', 'pandas', 'polars', 'pyarrow', 'datasets'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("first", [{}, 3, b"bytes"])
+def test_a_first_row_without_columns_is_refused(first: object) -> None:
+    with pytest.raises(InputError, match=r"row 0: expected an object with columns"):
+        list(open_rows([first, {"text": "x"}]))
+
+
+def test_a_file_whose_first_object_is_empty_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"line 1: expected an object with columns"):
+        read_texts(written(tmp_path / "a.jsonl", '{}\n{"text": "x"}\n'))
+
+
+def test_rows_are_changed_refused_and_skipped() -> None:
+    def change(row: Mapping[str, Any]) -> Mapping[str, object] | str | None:
+        return {"a": row["n"] * 2} if row["n"] % 3 == 0 else "odd one" if row["n"] % 3 == 1 else None
+
+    changed = open_rows([{"n": number} for number in range(5)], name="numbers").map(change, ("a",))
+    rows = list(changed.open().read(None))
+    assert [(row.place, dict(row.values), row.problem) for row in rows if not row.problem] == [
+        ("row 0", {"a": 0}, ""),
+        ("row 3", {"a": 6}, ""),
+    ]
+    assert [row.place for row in rows if row.problem == "odd one"] == ["row 1", "row 4"]
+    with pytest.raises(InputError, match="numbers, row 1: odd one"):
+        list(changed)

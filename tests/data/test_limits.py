@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from munjang.data.documents import DocumentFiles, WholeFiles
-from munjang.data.readers import RowFile
+from munjang.data.files import RowFile
 from munjang.data.rows import ReadLimits, ReadOptions
 from munjang.errors import DataError, LimitError
 

@@ -201,7 +201,7 @@ def test_half_a_character_is_refused() -> None:
 
 def test_scores_without_a_range_must_be_in_0_to_1() -> None:
     rows = [{"a": "가", "b": "나", "score": score} for score in (0.5, 4.2)]
-    with pytest.raises(InputError, match=r"scores from 0\.5 to 4\.2.*score_range=\(0, 5\)"):
+    with pytest.raises(InputError, match=r"scores are outside the score range 0\.\.1.*score_range=\(0, 5\)"):
         Examples.from_dicts(rows, kind="scored")
     assert targets(Examples.from_dicts(rows, kind="scored", score_range=(-1, 5))) == pytest.approx([0.25, 5.2 / 6])
     with pytest.raises(InputError, match=r"\(lowest, highest\)"):
@@ -342,3 +342,10 @@ def test_from_dicts_takes_any_iterable_of_mappings() -> None:
         Examples.from_dicts([], kind="classified")
     with pytest.raises(DataError, match="cannot tell which column is 'label'"):
         Examples.from_dicts(["가"], kind="classified")
+
+
+def test_a_table_in_memory_is_read_directly() -> None:
+    rows = [{"a": "가", "b": "나", "score": 0.5}]
+    assert targets(read_examples(rows, kind="scored", name="own")) == [0.5]
+    with pytest.raises(InputError, match=r"1 of 1 scores are outside the score range 0\.\.1.*score_range=\(1, 5\)"):
+        read_examples([{**rows[0], "score": 4}], kind="scored", drop_outside=True)  # no range, so nothing to drop by

@@ -117,9 +117,9 @@ def test_truncation_is_counted(model: BiEncoder) -> None:
 
 
 def test_stream_equals_encode_in_order(minilm_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from munjang.encoders import base, engine
+    from munjang.encoders import base, runtime
 
-    small = engine.Plan(window=(7, 400), budget=64, workers=2)
+    small = runtime.Plan(window=(7, 400), budget=64, workers=2)
     model = munjang.load(minilm_path, device="cpu", dtype="float32")
     whole = model.encode(TEXTS)
     monkeypatch.setattr(base, "plan_for", lambda device, threads: small)
@@ -298,9 +298,9 @@ def test_encode_to_keeps_columns(model: BiEncoder, tmp_path: Path) -> None:
 @pytest.fixture
 def interrupted(model: BiEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An output that stopped after some windows of eight texts."""
-    from munjang.encoders import base, engine
+    from munjang.encoders import base, runtime
 
-    small = engine.Plan(window=(8, 10**6), budget=256, workers=1)
+    small = runtime.Plan(window=(8, 10**6), budget=256, workers=1)
     monkeypatch.setattr(base, "plan_for", lambda device, threads: small)
 
     def breaks_off():

@@ -168,7 +168,7 @@ def test_cutting_is_reported(body: BiParts) -> None:
 
 
 def test_a_stream_is_read_as_it_is_needed(scorer: CrossEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from munjang.encoders.engine import Plan
+    from munjang.encoders.runtime import Plan
 
     monkeypatch.setattr(CrossEncoder, "_plan", lambda self: Plan((4, 1 << 20), 64, 1))
     pulled = 0

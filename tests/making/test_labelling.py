@@ -36,7 +36,7 @@ from models.ko_en_0_1.material import read_material
 from models.ko_en_0_1.results import read_results
 from models.ko_en_0_1.silver import Labeller, both_ways, known_pairs, neighbours_of, read_silver
 from munjang.data import Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import ModelError
 from munjang.evaluation.metrics import spearman

@@ -32,7 +32,7 @@ from models.ko_en_0_1.settings import BiPlan, Part, Schedule
 from models.ko_en_0_1.silver import known_pairs, read_silver
 from models.ko_en_0_1.teaching import question_pairs, read_passages
 from munjang.data import DATASETS, Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder
 from munjang.errors import DataError, InputError, ModelError, ModelNotFoundError
 from munjang.training.run import data_hash

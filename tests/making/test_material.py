@@ -29,7 +29,7 @@ from models.ko_en_0_1.material import EVALUATED, SCORED, Material, evenly, read_
 from models.ko_en_0_1.passages import Unit
 from models.ko_en_0_1.settings import BiPlan
 from munjang.data import DATASETS, Examples, join, load_dataset
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.errors import DataError
 
 

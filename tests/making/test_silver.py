@@ -26,7 +26,7 @@ from models.ko_en_0_1.silver import (
     without_known,
 )
 from munjang.data import Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.encoders import BiEncoder, CrossEncoder
 from recipes.material import scored, sentences
 

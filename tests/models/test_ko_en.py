@@ -63,7 +63,7 @@ def material(tmp_path_factory: pytest.TempPathFactory, scripts: None) -> Path:
     write_rows(data / "scored.jsonl.xz", scored)
     write_rows(data / "nli.jsonl.xz", [[text(5), text(3), text(3)] for _ in range(20)])
     write_rows(data / "translations.jsonl.xz", [["tatoeba", text(5), text(4)] for _ in range(20)])
-    search = {"name": "dev", "queries": [text(2)], "passages": [text(8) for _ in range(12)], "answers": [[3]]}
+    search = {"name": "everyday", "queries": [text(2)], "passages": [text(8) for _ in range(12)], "answers": [[3]]}
     write_rows(data / "dev.jsonl.xz", [search])
     np.save(data / "known.npy", np.array([1], np.uint64))
     return folder
@@ -110,6 +110,7 @@ def test_stages_run_one_after_the_other(material: Path) -> None:
     assert set(chosen["steps"]) == {"queries", "translations", "silver", "people", "nli"}
     run("06_reranker.py", "--bi", material / "bi" / "trained", "--first", material / "bi" / "model",
         "--texts", data, "--lists", material / "lists", "--silver", material / "silver", "--trial",
-        "--out", material / "reranker", "--tokens-per-second", 20, "--layers", 0, 1, *tiny)  # fmt: skip
+        "--teachers", material / "rerank", material / "rerank", "--out", material / "reranker",
+        "--tokens-per-second", 20, "--layers", 0, 1, *tiny)  # fmt: skip
     report = json.loads((material / "reranker" / "dev.json").read_text())
-    assert set(report["dev"]) >= {"first stage", "reranked"}
+    assert set(report["everyday"]) >= {"first stage", "reranked"}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from munjang.nn.attention import AttentionPlan, attend_groups, attend_padded, relative_buckets
+from munjang.nn.encoder import AttentionPlan, attend_groups, attend_padded, relative_buckets
 from munjang.nn.packed import to_packed
 
 

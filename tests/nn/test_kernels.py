@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from munjang.nn.attention import AttentionPlan, attend
+from munjang.nn.encoder import AttentionPlan, attend
 from munjang.nn.packed import Packed, to_packed
 from munjang.nn.pooling import POOLING_MODES, pool
 from support import bodies

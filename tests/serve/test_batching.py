@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from munjang.serve.batching import BULK_SHARE, Batcher, BatcherOptions
 from munjang.serve.errors import DeadlinePassed, Overloaded, TooLarge, Unready
-from munjang.text.packing import Batch, Tokens, from_lists
+from munjang.text.fast_words import from_lists
+from munjang.text.packing import Batch, Tokens
 
 MAX_LENGTH = 40
 

@@ -17,7 +17,8 @@ from munjang.serve import queues
 from munjang.serve.answers import Answer
 from munjang.serve.batching import Batcher, BatcherOptions
 from munjang.serve.queues import GATHER_SECONDS, GATHER_TOKENS, Gathering
-from munjang.text.packing import Batch, Tokens, from_lists
+from munjang.text.fast_words import from_lists
+from munjang.text.packing import Batch, Tokens
 
 
 class Held:

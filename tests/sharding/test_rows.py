@@ -87,9 +87,9 @@ def test_reasons(tmp_path: Path) -> None:
     for line, words in {
         2: "byte 0xb9 at byte 19 of the row is not valid utf-8",
         3: "expected a JSON value",
-        4: "expected a text in 'text', got 7",
+        4: "expected a text in 'text', got a number",
         5: "there is no 'id' to keep",
-        6: "'id' holds a text, in the rows before it a number",
+        6: "'id' holds a string, in the rows before it a number",
         8: "'id' holds nan",
         9: "too large: more than 250 bytes",
         10: "half a surrogate pair",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from munjang.nn.encoder import Encoder
 from munjang.students import StudentPlan, VocabularyPlan, make_student
 from munjang.students.alignment import align
-from munjang.text.packing import from_lists
+from munjang.text.fast_words import from_lists
 from students.material import ENGLISH, KOREAN, TEXTS, parts_of
 
 ROUNDS = 5
@@ -123,6 +123,7 @@ def test_jamo_serve_where_the_old_vocabulary_has_them() -> None:
     parts = parts_of("bert")
     backend = word_piece(texts=[*ENGLISH, *KOREAN])
     body = Encoder(replace(parts.body.config, vocab_size=backend.get_vocab_size()))
+    body.initialise(torch.Generator().manual_seed(0))
     parts = replace(parts, body=body.eval(), tokenizer=Tokenizer(backend, max_length=48))
     student = make_student(parts, StudentPlan(vocabulary=VocabularyPlan(400)), texts=TEXTS * 2)
     figures: Any = student.report["vocabulary"]

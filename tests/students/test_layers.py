@@ -135,6 +135,6 @@ def test_a_static_model_has_no_layers() -> None:
 
     from munjang.nn.bodies import StaticEmbedding
 
-    parts = replace(parts_of("bert"), body=StaticEmbedding(10, 4))
+    parts = replace(parts_of("bert"), body=StaticEmbedding(torch.zeros(10, 4)))
     with pytest.raises(ModelError, match="'static'"):
         make_student(parts, StudentPlan(layers=1))

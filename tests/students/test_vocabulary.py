@@ -306,7 +306,7 @@ def test_a_static_model_has_no_vocabulary_surgery() -> None:
 
     with pytest.raises(ModelError, match="another vocabulary needs a body"):
         make_student(
-            replace(parts_of("bert"), body=StaticEmbedding(200, 4)),
+            replace(parts_of("bert"), body=StaticEmbedding(torch.zeros(200, 4))),
             StudentPlan(vocabulary=VocabularyPlan(300)),
             texts=TEXTS,
         )

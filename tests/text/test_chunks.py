@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
 
 from munjang.errors import InputError
 from munjang.text.chunks import chunk_all, chunks
@@ -92,6 +94,33 @@ def test_no_tail_within_the_chunk_before(minilm: Tokenizer) -> None:
     for length in range(38, 44):
         found = chunks(" ".join(["the"] * length), minilm, size=42, stride=39)
         assert len(found) == (1 if length <= 40 else 2)
+
+
+@pytest.fixture
+def letters() -> Tokenizer:
+    """A token for every letter, no special tokens; words are also cut at '/'."""
+    backend = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##a": 2, "/": 3}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return Tokenizer(backend, max_length=64)
+
+
+def test_a_word_of_exactly_the_size_is_not_cut(letters: Tokenizer) -> None:
+    """The last word has more tokens than a chunk may have, so the words are examined one by one."""
+    found = chunks("a a/a aa/aaa", letters, size=3, stride=3)
+    assert [chunk.text for chunk in found] == ["a", "a/a", "aa/", "aaa"]
+
+
+def test_a_part_of_a_word_of_exactly_the_size_is_not_cut(letters: Tokenizer) -> None:
+    assert [chunk.text for chunk in chunks("a/aaaa", letters, size=4, stride=4)] == ["a/", "aaaa"]
+
+
+def test_chunks_have_exactly_the_size_where_words_take_more_tokens_alone() -> None:
+    """' ab' is one token, 'ab' at the beginning of a text two: a chunk has more tokens alone than inside its text."""
+    vocabulary = {token: number for number, token in enumerate(["a", "b", "Ġ", "Ġa", "Ġab"])}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [("Ġ", "a"), ("Ġa", "b")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found = chunks(" ".join(["ab"] * 9), Tokenizer(backend, max_length=64), size=4, stride=4)
+    assert [(chunk.text, chunk.tokens) for chunk in found] == [("ab ab ab", 4)] * 3
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u200b"])

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.errors import InputError
-from munjang.text.packing import Tokens, from_lists, pack, positions, starts_of
+from munjang.text.fast_words import from_lists
+from munjang.text.packing import Tokens, pack, positions, starts_of
 
 
 def tokens_of(lengths: list[int]) -> Tokens:

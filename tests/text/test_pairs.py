@@ -15,7 +15,6 @@ from tokenizers import processors
 
 from munjang.errors import InputError
 from munjang.text.packing import Tokens, pack
-from munjang.text.pairs import encode_pairs
 from munjang.text.tokenizer import Tokenizer
 
 WORDS = st.sampled_from(["한국어", "문장을", "fox", "don't", "3.14", "x", "날씨는", "embeddings", " ", "\n", "é", "👍"])
@@ -88,7 +87,7 @@ def test_ids_and_segments_are_the_backends(
 ) -> None:
     tokenizer = Tokenizer(kinds[kind], max_length=max_length, keep_end=side == "left")
     assert (tokenizer.pair_frame is None) == (kind == "turned round")
-    tokens = encode_pairs(tokenizer, [a for a, _ in pairs], [b for _, b in pairs], segments=3, by_words=by_words)
+    tokens = tokenizer.encode_pairs([a for a, _ in pairs], [b for _, b in pairs], segments=3, by_words=by_words)
     assert rows(tokens) == expected(tokenizer, pairs)
     whole = [len(e.ids) for e in kinds[kind].encode_batch(pairs)]
     assert (tokens.longest, tokens.truncated) == (max(whole), sum(n > max_length for n in whole))
@@ -109,7 +108,7 @@ def test_the_longer_gives_way_first(kinds: dict[str, tokenizers.Tokenizer], a: i
     tokenizer = Tokenizer(kinds["bert"], max_length=room + 3)
     first, second = (tokenizer.bodies([word])[0].tolist() for word in ("a", "b"))
     assert len(first) == len(second) == 1
-    tokens = encode_pairs(tokenizer, ["a " * a], ["b " * b])
+    tokens = tokenizer.encode_pairs(["a " * a], ["b " * b])
     assert tokens.ids.tolist() == [*tokenizer.prefix, *first * x, *tokenizer.suffix, *second * y, *tokenizer.suffix]
 
 
@@ -132,7 +131,7 @@ def test_as_transformers_has_them(name: str, segmented: bool, minilm_path: Path,
     for length in (5, 9, 12, 13, 64):
         ours.max_length = length
         found = theirs([a for a, _ in pairs], [b for _, b in pairs], truncation="longest_first", max_length=length)
-        ids, kinds = rows(encode_pairs(ours, [a for a, _ in pairs], [b for _, b in pairs]))
+        ids, kinds = rows(ours.encode_pairs([a for a, _ in pairs], [b for _, b in pairs]))
         assert ids == found["input_ids"]
         assert ("token_type_ids" in found) == segmented
         assert kinds == found.get("token_type_ids", [[0] * len(row) for row in ids])
@@ -140,19 +139,19 @@ def test_as_transformers_has_them(name: str, segmented: bool, minilm_path: Path,
 
 def test_segments_are_clipped_to_what_the_model_has(kinds: dict[str, tokenizers.Tokenizer]) -> None:
     tokenizer = Tokenizer(kinds["bert"], max_length=32)
-    two = encode_pairs(tokenizer, ["a", "b"], ["c", "d e"])
+    two = tokenizer.encode_pairs(["a", "b"], ["c", "d e"])
     assert two.segments is not None
     assert set(two.segments.tolist()) == {0, 1}
     for have in (0, 1):
-        assert encode_pairs(tokenizer, ["a"], ["b"], segments=have).segments is None
+        assert tokenizer.encode_pairs(["a"], ["b"], segments=have).segments is None
     tokenizer.ignores_segments = True
-    assert encode_pairs(tokenizer, ["a"], ["b"]).segments is None
+    assert tokenizer.encode_pairs(["a"], ["b"]).segments is None
 
 
 def test_more_segments_than_the_model_has(kinds: dict[str, tokenizers.Tokenizer]) -> None:
     tokenizer = Tokenizer(kinds["xlnet"], max_length=32)
     for have, highest in ((2, 1), (3, 2), (4, 2)):
-        segments = encode_pairs(tokenizer, ["fox"], ["x"], segments=have).segments
+        segments = tokenizer.encode_pairs(["fox"], ["x"], segments=have).segments
         assert segments is not None
         assert int(segments.max()) == highest
 
@@ -175,7 +174,7 @@ def test_batches_carry_segments(kinds: dict[str, tokenizers.Tokenizer]) -> None:
     tokenizer = Tokenizer(kinds["bert"], max_length=32)
     a = ["fox " * n for n in (1, 7, 3, 0, 5)]
     b = ["한국어 문장을", "x", "", "날씨는 x", "don't"]
-    tokens = encode_pairs(tokenizer, a, b)
+    tokens = tokenizer.encode_pairs(a, b)
     ids, segments = rows(tokens)
     seen = 0
     for batch in pack(tokens, budget=20):
@@ -191,14 +190,14 @@ def test_batches_carry_segments(kinds: dict[str, tokenizers.Tokenizer]) -> None:
 def test_none_and_what_is_refused(kinds: dict[str, tokenizers.Tokenizer]) -> None:
     for kind in ("bert", "turned round"):
         tokenizer = Tokenizer(kinds[kind], max_length=16)
-        empty = encode_pairs(tokenizer, [], [])
+        empty = tokenizer.encode_pairs([], [])
         assert (len(empty.ids), len(empty.lengths), empty.truncated, empty.longest) == (0, 0, 0, 0)
         with pytest.raises(InputError, match="got 2 first and 1 second"):
-            encode_pairs(tokenizer, ["a", "b"], ["c"])
+            tokenizer.encode_pairs(["a", "b"], ["c"])
         with pytest.raises(InputError, match="pair 1, second text is not valid Unicode"):
-            encode_pairs(tokenizer, ["a", "b"], ["c", "x\ud800y"])
+            tokenizer.encode_pairs(["a", "b"], ["c", "x\ud800y"])
         tokenizer.max_length = 3
-        assert encode_pairs(tokenizer, ["fox"], ["x"]).lengths.tolist() == [3]
+        assert tokenizer.encode_pairs(["fox"], ["x"]).lengths.tolist() == [3]
     roberta = Tokenizer(kinds["roberta"], max_length=3)
     with pytest.raises(InputError, match="at least 4 for pairs"):
-        encode_pairs(roberta, ["a"], ["b"])
+        roberta.encode_pairs(["a"], ["b"])

@@ -16,10 +16,11 @@ from sentence_transformers import SentenceTransformer
 
 import munjang
 from munjang.checkpoint import BiParts
-from munjang.checkpoint.static import plain_tokenizer, static_body
+from munjang.checkpoint.static import plain_tokenizer
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.evaluation import LabelEvaluator, Scores, StsEvaluator
+from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.heads import Dense
 from munjang.nn.pooling import Pooling
 from munjang.training import Task, TrainingSettings, objectives, train
@@ -272,7 +273,7 @@ def test_in_another_thread() -> None:
 def test_a_static_model_trains(tmp_path: Path) -> None:
     words = backend()
     table = torch.randn(words.get_vocab_size(), 16, generator=torch.Generator().manual_seed(1))
-    parts = BiParts(body=static_body(table), tokenizer=plain_tokenizer(words), pooling=Pooling(), source="static")
+    parts = BiParts(body=StaticEmbedding(table), tokenizer=plain_tokenizer(words), pooling=Pooling(), source="static")
     model = BiEncoder(parts, device="cpu", dtype="float32")
     before = weights(model)
     data = pairs(12)
@@ -286,8 +287,6 @@ def test_a_static_model_trains(tmp_path: Path) -> None:
 
 def test_a_body_of_transformers_trains(tmp_path: Path) -> None:
     import transformers
-
-    from munjang.nn.bodies import TransformersBody
 
     config = transformers.RoFormerConfig(
         vocab_size=backend().get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,

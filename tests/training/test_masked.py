@@ -333,7 +333,7 @@ def test_what_it_refuses() -> None:
     with pytest.raises(InputError, match="MaskedWords is trained on plain data, but our scores is scored"):
         train(bi(), [Task(material.scored(), MaskedWords())])
     parts = material.tiny_parts()
-    static = replace(parts, body=StaticEmbedding(parts.tokenizer.vocab_size, 16))
+    static = replace(parts, body=StaticEmbedding(torch.randn(parts.tokenizer.vocab_size, 16)))
     model = BiEncoder(static, device="cpu", dtype="float32")
     with pytest.raises(ModelError, match=r"not a body of type StaticEmbedding: it has no table of words"):
         train(model, [Task(plain(), MaskedWords())])

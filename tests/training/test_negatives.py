@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import munjang
 from munjang.data.examples import Examples
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 from munjang.errors import InputError
 from munjang.training import negatives
 from munjang.training.negatives import NegativeMining, mine_negatives

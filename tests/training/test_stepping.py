@@ -18,7 +18,7 @@ from torch import Tensor
 from munjang.data import Examples
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import TrainingError, TrainingWarning
-from munjang.nn.attention import MAX_PADDED
+from munjang.nn.encoder import MAX_PADDED
 from munjang.nn.packed import Packed
 from munjang.training import Task, TrainingSettings, loop, objectives, stepping, train
 from munjang.training.objectives import Objective

@@ -1,10 +1,10 @@
-"""The models that lie in the package: a name enters, the folder of its files leaves. No network is ever touched.
+"""The bundled models: names and folders. They need no network.
 
-    munjang-ko-en           ko-en/          bi-encoder, Korean and English: what `munjang.load()` gives
-    munjang-rerank-ko-en    rerank-ko-en/   cross-encoder over it: what `munjang.load_reranker()` gives
+    munjang-ko-en           ko-en/          bi-encoder, Korean and English: `munjang.load()`
+    munjang-rerank-ko-en    rerank-ko-en/   cross-encoder over it: `munjang.load_reranker()`
 
-A bundled name means the bundled model wherever a model is named. A folder that happens to have the same name is meant
-by a path: './munjang-ko-en', or a `pathlib.Path`.
+A bundled name always means the bundled model. To name a folder that happens to be called the same, give a path:
+'./munjang-ko-en', or a `pathlib.Path`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ _FOLDER = Path(__file__).parent
 
 
 def path(name: str) -> Path:
-    """The folder of a bundled model, which is there and holds a model."""
+    """Return the folder of a bundled model.
+
+    Raises:
+        InputError: There is no bundled model of this name.
+        ModelNotFoundError: The installation lacks its files.
+    """
     if name not in _FOLDERS:
         raise InputError(f"a bundled model is one of {', '.join(NAMES)}, got {name!r}")
     folder = _FOLDER / _FOLDERS[name]
@@ -35,6 +40,6 @@ def path(name: str) -> Path:
 
 
 def name_of(folder: Path) -> str | None:
-    """The name of the bundled model that lies in this folder; None for any other folder."""
-    found = Path(folder).absolute()
-    return next((name for name, place in _FOLDERS.items() if found == (_FOLDER / place).absolute()), None)
+    """Return the name of the bundled model in this folder; None for any other folder."""
+    absolute = Path(folder).absolute()
+    return next((name for name, own in _FOLDERS.items() if absolute == (_FOLDER / own).absolute()), None)

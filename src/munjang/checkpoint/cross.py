@@ -22,10 +22,21 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from munjang.checkpoint.folder import read_object
-from munjang.checkpoint.modules import Module, activation_name, dense_files, read_pooling, write_module, write_pooling
-from munjang.checkpoint.parts import BiParts, CrossParts, HeadName, Parts, ScoreActivation, describe_head
-from munjang.checkpoint.weights import assign_weights, load_weights, uninitialized
+from munjang.checkpoint.parts import (
+    BiParts,
+    CrossParts,
+    HeadName,
+    Module,
+    Parts,
+    ScoreActivation,
+    activation_name,
+    dense_files,
+    describe_head,
+    read_pooling,
+    write_module,
+    write_pooling,
+)
+from munjang.checkpoint.weights import assign_weights, load_weights
 from munjang.errors import InputError, ModelError
 from munjang.nn.bodies import StaticEmbedding
 from munjang.nn.encoder import Encoder
@@ -155,17 +166,17 @@ def _with_new_head(
 
 def read_head_modules(modules: Sequence[Module], hidden: int, config: Mapping[str, object]) -> ClassifierHead | None:
     """Read a head of form "modules": Pooling, Dense and a Dense whose output is 'scores'; None if there is none."""
-    dense = [module.folder for module in modules if module.kind == "Dense"]
-    if not dense or read_object(dense[-1] / "config.json").get("module_output_name") != "scores":
+    dense = [module for module in modules if module.kind == "Dense"]
+    if not dense or dense[-1].config.get("module_output_name") != "scores":
         return None
     kinds = [module.kind for module in modules]
-    where = dense[-1].parent / "modules.json"
+    where = dense[-1].folder.parent / "modules.json"
     if kinds not in (["Pooling", "Dense"], ["Pooling", "Dense", "Dense"]):
         raise ModelError(f"{where}: a cross-encoder's head is Pooling and one or two Dense, got {', '.join(kinds)}")
-    pooling = read_pooling(modules[0].folder, hidden)
+    pooling = read_pooling(modules[0], hidden)
     if pooling.modes not in (("cls",), ("mean",)):
         raise ModelError(f"{where}: a cross-encoder pools by 'cls' or 'mean', got {'+'.join(pooling.modes)}")
-    settings = [read_object(folder / "config.json", required=True) for folder in dense]
+    settings = [module.config for module in dense]
     names = [activation_name(setting) for setting in settings]
     if names[-1] != "Identity" or names[0] not in DENSE_ACTIVATIONS or any(s.get("use_residual") for s in settings):
         raise ModelError(f"{where}: Dense activations {', '.join(names)} or a residual are not supported in a head")
@@ -181,8 +192,9 @@ def read_head_modules(modules: Sequence[Module], hidden: int, config: Mapping[st
         bias=bool(settings[0].get("bias", True)),
     )
     weights = {"out.bias": torch.zeros(labels)}
-    for layer, folder in zip(("dense", "out")[-len(dense) :], dense, strict=True):
-        weights |= {name.replace("linear.", f"{layer}."): tensor for name, tensor in load_weights(folder).items()}
+    for layer, module in zip(("dense", "out")[-len(dense) :], dense, strict=True):
+        stored = load_weights(module.folder)
+        weights |= {name.replace("linear.", f"{layer}."): tensor for name, tensor in stored.items()}
     return _build_head(shape, hidden, labels, sbert_dropout(config), weights, where.parent)
 
 
@@ -236,7 +248,7 @@ def _head_weights(left: Mapping[str, Tensor], standard: StandardHead) -> dict[st
 def _build_head(
     shape: HeadShape, hidden: int, labels: int, dropout: float, weights: Mapping[str, Tensor], folder: Path
 ) -> ClassifierHead:
-    with uninitialized():
+    with torch.device("meta"):
         head = ClassifierHead(shape, hidden, labels, dropout=dropout)
     assign_weights(head, weights, folder)
     return head.eval()
@@ -292,11 +304,20 @@ def default_activation(labels: int) -> ScoreActivation:
     return "Sigmoid" if labels == 1 else "Identity"
 
 
-def read_activation(folder: Path, config: Mapping[str, object], labels: int, notes: list[str]) -> ScoreActivation:
-    """What turns logits into scores; releases of sentence-transformers saved it in three places."""
+def read_activation(
+    settings: Mapping[str, object], config: Mapping[str, object], labels: int, notes: list[str]
+) -> ScoreActivation:
+    """What turns logits into scores; releases of sentence-transformers saved it in three places.
+
+    Args:
+        settings: config_sentence_transformers.json.
+        config: config.json.
+        labels: Outputs of the head.
+        notes: A note is appended if the activation is not known.
+    """
     nested = config.get("sentence_transformers")
     saved = (
-        read_object(folder / "config_sentence_transformers.json").get("activation_fn")
+        settings.get("activation_fn")
         or (nested.get("activation_fn") if isinstance(nested, Mapping) else None)
         or config.get("sbert_ce_default_activation_function")
     )

@@ -8,10 +8,10 @@ Files that do not belong together are an error that names them; an assumption is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -25,24 +25,27 @@ from munjang.checkpoint.cross import (
     read_labels,
     replace_head,
 )
-from munjang.checkpoint.folder import list_contents, read_consistently, read_object
 from munjang.checkpoint.hub import source_of
-from munjang.checkpoint.modules import Module, read_heads, read_modules, read_pooling
 from munjang.checkpoint.parts import (
     BiParts,
     Body,
     CrossParts,
     HeadName,
+    Module,
     Parts,
     read_first_stage_weight,
+    read_heads,
+    read_modules,
+    read_pooling,
     read_thresholds,
 )
 from munjang.checkpoint.static import read_static
-from munjang.checkpoint.weights import INT8, load_weights, stored_shapes, uninitialized, weight_files
-from munjang.errors import InputError, ModelError
+from munjang.checkpoint.weights import INT8, load_weights, stored_shapes, weight_files
+from munjang.errors import InputError, ModelError, ModelNotFoundError
+from munjang.files import list_contents, read_object, repair_folder
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import Family, WeightNames, check_weights, family_of, import_weights
+from munjang.nn.families import Family, family_of, import_weights
 from munjang.nn.pooling import Pooling, PoolingMode
 from munjang.text.tokenizer import VOCABULARY_FILES, Tokenizer
 from munjang.types import Similarity
@@ -58,6 +61,8 @@ _SIMILARITIES: dict[str, Similarity] = {
     "euclidean": "euclidean",
     "manhattan": "manhattan",
 }
+Result = TypeVar("Result")
+_ATTEMPTS = 5  # to read a folder that is being replaced
 _NO_LIMIT = 1_000_000  # max_length from here on means that there is none
 
 # Keys of config.json and what bounds their values.
@@ -81,7 +86,7 @@ def read_bi(
         ModelError: The folder is damaged, unsafe, unknown or inconsistent.
         InputError: The pooling is unknown, or max_length exceeds the positions of the model.
     """
-    return read_consistently(Path(folder), partial(_read_bi, pooling=pooling, max_length=max_length))
+    return _read_consistently(Path(folder), partial(_read_bi, pooling=pooling, max_length=max_length))
 
 
 def read_cross(
@@ -105,7 +110,7 @@ def read_cross(
         ModelError: The folder is damaged, unsafe, unknown or inconsistent.
         InputError: Labels, head or max_length are impossible for this model.
     """
-    return read_consistently(
+    return _read_consistently(
         Path(folder), partial(_read_cross, labels=labels, head=head, seed=seed, max_length=max_length)
     )
 
@@ -121,10 +126,34 @@ def is_cross(folder: Path) -> bool:
     return not (folder / "modules.json").is_file() and any(str(n).endswith("SequenceClassification") for n in names)
 
 
+def _read_consistently(folder: Path, read: Callable[[Path], Result]) -> Result:
+    """Call `read(folder)`, again if the folder was replaced meanwhile: the result is never half old, half new."""
+    for _ in range(_ATTEMPTS):
+        before = _identity(folder)
+        try:
+            result = read(folder)
+        except ModelError:
+            if _identity(folder) == before:
+                raise
+            continue
+        if _identity(folder) == before:
+            return result
+    raise ModelError(f"{folder} was replaced {_ATTEMPTS} times while it was read; wait until it is no longer written")
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    repair_folder(folder)
+    if not folder.is_dir():
+        raise ModelNotFoundError(f"there is no model folder {folder}")
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
 def _read_bi(folder: Path, pooling: PoolingMode | Sequence[PoolingMode] | None, max_length: int | None) -> BiParts:
     modules = read_modules(folder) or _assume_modules(folder)
-    config = read_object(folder / "config_sentence_transformers.json")
-    settings = _read_settings(config, folder / "config_sentence_transformers.json")
+    path = folder / "config_sentence_transformers.json"
+    config = read_object(path)
+    settings = _read_settings(config, path)
     parts, _ = _read_body(folder, modules[0], ("feature-extraction",), max_length)
     notes = parts.notes
     kind = config.get("model_type") or "SentenceTransformer"
@@ -132,7 +161,7 @@ def _read_bi(folder: Path, pooling: PoolingMode | Sequence[PoolingMode] | None, 
         notes.insert(0, f"saved as a {kind}, not as a sentence encoder: only its body is used")
     chosen, changed = _choose_pooling(parts.body, modules[1:2], pooling, notes)
     rest = [module for module in modules[1:] if module.kind != "Pooling"]
-    heads, dimension = read_heads(rest, chosen.dimension(parts.body.hidden), notes)
+    heads, dimension = read_heads(rest, chosen.dimension(parts.body.config.hidden), notes)
     truncate_dim = settings["truncate_dim"]
     if truncate_dim is not None and truncate_dim > dimension:
         notes.append(f"truncate_dim {truncate_dim} is more than the model's {dimension} dimensions and has no effect")
@@ -145,13 +174,14 @@ def _read_bi(folder: Path, pooling: PoolingMode | Sequence[PoolingMode] | None, 
 def _read_cross(
     folder: Path, labels: Labels | None, head: HeadName | None, seed: int, max_length: int | None
 ) -> CrossParts:
-    modules = read_modules(folder) or [Module("Transformer", folder)]
+    modules = read_modules(folder) or [Module("Transformer", folder, read_object(folder / "config.json"))]
+    settings = read_object(folder / "config_sentence_transformers.json")
     if modules[0].kind != "Transformer":
         raise ModelError(
             f"{folder} holds a {modules[0].kind}, which has no layers to read two texts with: load an encoder"
         )
     parts, left = _read_body(folder, modules[0], ("sequence-classification", "feature-extraction"), max_length)
-    config, hidden = parts.hf_config, parts.body.hidden
+    config, hidden = parts.hf_config, parts.body.config.hidden
     if isinstance(parts.body, TransformersBody):
         left = foreign_head_weights(modules[0].folder, config)
     parts.leftover = {name: tensor for name, tensor in left.items() if name.startswith(("pooler.", "head."))}
@@ -160,12 +190,11 @@ def _read_cross(
         cross = add_head(parts, labels, head=head, seed=seed)
     else:
         names = read_labels(config, saved.labels, parts.notes)
-        activation = read_activation(folder, config, saved.labels, parts.notes)
+        activation = read_activation(settings, config, saved.labels, parts.notes)
         parts.thresholds = read_thresholds(folder)
         parts.first_stage_weight = read_first_stage_weight(folder)
         cross = CrossParts(**vars(parts), head=saved, labels=names, activation=activation)
         cross = replace_head(cross, labels, head=head, seed=seed)
-    settings = read_object(folder / "config_sentence_transformers.json")
     prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     if settings.get("model_type") == "CrossEncoder" and prompt:
@@ -177,8 +206,9 @@ def _assume_modules(folder: Path) -> list[Module]:
     """The modules of a folder without modules.json: only a body."""
     config = read_object(folder / "config.json")
     if config.get("model_type") == "model2vec":
-        return [Module("StaticEmbedding", folder), *[Module("Normalize", folder)] * bool(config.get("normalize"))]
-    return [Module("Transformer", folder)]
+        normalize = [Module("Normalize", folder, {})] * bool(config.get("normalize"))
+        return [Module("StaticEmbedding", folder, config), *normalize]
+    return [Module("Transformer", folder, config)]
 
 
 def _read_settings(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -212,7 +242,7 @@ def _choose_pooling(
     saved = Pooling() if isinstance(body, StaticEmbedding) else None
     for module in modules:
         if module.kind == "Pooling":
-            saved = read_pooling(module.folder, body.hidden)
+            saved = read_pooling(module, body.config.hidden)
     if requested is not None:
         chosen = Pooling.parse(requested, include_prompt=saved is None or saved.include_prompt)
         if saved is None or saved.modes == chosen.modes:
@@ -239,7 +269,8 @@ def _read_body(
         static, tokenizer = read_static(module.folder, max_length=max_length)
         return Parts(body=static, tokenizer=tokenizer, source=source_of(folder)), {}
     saved_length, lower_case = _read_sentence_config(module.folder, tasks)
-    config = _read_hf_config(module.folder)
+    config = module.config
+    _check_hf_config(module.folder, config)
     family = family_of(config)
     body: Body
     left: dict[str, Tensor] = {}
@@ -277,13 +308,12 @@ def _read_sentence_config(folder: Path, tasks: Sequence[str]) -> tuple[int | Non
     return length, bool(config.get("do_lower_case", False))
 
 
-def _read_hf_config(folder: Path) -> dict[str, Any]:
+def _check_hf_config(folder: Path, config: Mapping[str, Any]) -> None:
     path = folder / "config.json"
     if not path.is_file():
         if (folder / "adapter_config.json").is_file():
             weight_files(folder)  # raises that an adapter alone is no model
         raise ModelError(f"{folder} has no config.json, so it is not a model folder; {list_contents(folder)}")
-    config = read_object(path)
     custom = config.get("auto_map")
     if isinstance(custom, dict) and "AutoModel" in custom:
         raise ModelError(
@@ -292,41 +322,14 @@ def _read_hf_config(folder: Path) -> dict[str, Any]:
         )
     if not isinstance(config.get("model_type"), str):
         raise ModelError(f"{path} has no 'model_type', which says what kind of model it is")
-    return config
 
 
 def _read_family(folder: Path, config: Mapping[str, object], family: Family) -> tuple[Encoder, dict[str, Tensor]]:
     """A body that the packed encoder runs; sizes are compared with the files before anything of these sizes is read."""
-    settings = family.read(config)
-    if settings.max_positions < 1:
-        raise ModelError(f"{folder / 'config.json'}: max_position_embeddings is too small, no positions are left")
-    names = family.weight_names(settings)
-    shapes = stored_shapes(folder)
-    prefix = check_weights(shapes, names, source=str(folder))
-    with uninitialized():
-        encoder = Encoder(settings)
-    _check_shapes(shapes, prefix, names, encoder.state_dict(), folder)
+    encoder, names = family.empty_encoder(config, stored_shapes(folder), source=str(folder))
     ours, left = import_weights(load_weights(folder), names, source=str(folder))
     encoder.load_state_dict(ours, assign=True)
     return encoder, left
-
-
-def _check_shapes(
-    shapes: Mapping[str, list[int]], prefix: str, names: WeightNames, expected: Mapping[str, Tensor], folder: Path
-) -> None:
-    """Every stored weight must have the shape that config.json asks for."""
-    for ours, theirs in names.items():
-        parts = (theirs,) if isinstance(theirs, str) else theirs
-        wanted = [expected[ours].shape[0] // len(parts), *expected[ours].shape[1:]]
-        for part in parts:
-            name = prefix + part
-            if name not in shapes:
-                name = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-            if shapes[name] != wanted:
-                raise ModelError(
-                    f"{folder}: the weight {name!r} has shape {shapes[name]}, but config.json asks for {wanted}: the "
-                    "weights and config.json do not belong together"
-                )
 
 
 def _read_foreign(folder: Path, config: Mapping[str, object]) -> TransformersBody:
@@ -388,7 +391,7 @@ def _choose_length(
     folder: Path, body: Body, tokenizer: Tokenizer, requested: int | None, saved: int | None, notes: list[str]
 ) -> int:
     """The requested, the saved, or the tokenizer's maximum length; never more than the positions of the body."""
-    positions = body.max_positions
+    positions = body.config.max_positions
     if requested:
         if requested > positions:
             raise InputError(f"max_length must be at most {positions} (the model's positions), got {requested}")

@@ -22,10 +22,10 @@ import torch
 from tokenizers import models, normalizers, pre_tokenizers
 from torch import Tensor
 
-from munjang.checkpoint.folder import list_contents, write_json
 from munjang.checkpoint.parts import BiParts
-from munjang.checkpoint.weights import load_weights, uninitialized, write_weights
+from munjang.checkpoint.weights import load_weights, write_weights
 from munjang.errors import DataError, InputError, ModelError
+from munjang.files import list_contents, write_json
 from munjang.nn.bodies import StaticEmbedding
 from munjang.nn.pooling import Pooling
 from munjang.text.tokenizer import Tokenizer, read_backend
@@ -33,14 +33,6 @@ from munjang.text.tokenizer import Tokenizer, read_backend
 UNLIMITED = 1 << 30  # max_length of a model that reads texts of any length
 _MARK = "▁"
 Vector = np.ndarray[Any, np.dtype[np.float32]]
-
-
-def static_body(table: Tensor) -> StaticEmbedding:  # [vocabulary, dimension]
-    """Make the body that looks vectors up in a table."""
-    with uninitialized():
-        body = StaticEmbedding(table.shape[0], table.shape[1])
-    body.load_state_dict({"embedding.weight": table}, assign=True)
-    return body.eval()
 
 
 def plain_tokenizer(backend: tokenizers.Tokenizer, max_length: int | None = None) -> Tokenizer:
@@ -68,7 +60,7 @@ def read_static(folder: Path, *, max_length: int | None) -> tuple[StaticEmbeddin
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding only {len(table)} rows: "
             "they do not belong together"
         )
-    return static_body(table), tokenizer
+    return StaticEmbedding(table).eval(), tokenizer
 
 
 def _read_table(folder: Path, tokens: int) -> Tensor:  # [vocabulary, dimension]
@@ -149,7 +141,7 @@ def read_word_vectors(path: str | Path, *, lower_case: bool = False, max_words: 
         raise DataError(f"{path} holds no word vectors: expected lines 'word v1 v2 ...'")
     note = f"{repeated} words occur again in {path.name}: the first vector of each is used"
     return BiParts(
-        body=static_body(torch.frombuffer(values, dtype=torch.float32).reshape(len(words), -1).clone()),
+        body=StaticEmbedding(torch.frombuffer(values, dtype=torch.float32).reshape(len(words), -1).clone()).eval(),
         tokenizer=plain_tokenizer(_word_backend(words, lower_case)),
         pooling=Pooling(),
         notes=[note] if repeated else [],

@@ -15,18 +15,16 @@ from __future__ import annotations
 import contextlib
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from munjang.checkpoint.folder import list_contents, read_object
 from munjang.errors import ModelError
+from munjang.files import list_contents, read_object
 
 SAFETENSORS = "model.safetensors"
 INT8 = "model.int8.safetensors"
@@ -206,27 +204,6 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
 
 
 # --- modules that weights go into ------------------------------------------------------------------------------------
-
-
-class _NoRandom(TorchFunctionMode):
-    """Skip torch.nn.init's random fillings: on the meta device, `normal_` imports the compiler (two seconds)."""
-
-    _skipped = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in self._skipped:
-            return kwargs["tensor"] if "tensor" in kwargs else args[0]
-        return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def uninitialized() -> Iterator[None]:
-    """Build modules that have shapes and no values, at no cost: their weights come from a file."""
-    with torch.device("meta"), _NoRandom():
-        yield
 
 
 def assign_weights(module: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:

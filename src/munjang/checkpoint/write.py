@@ -8,8 +8,11 @@ that can be left out. A folder is written beside its target first and then renam
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,12 +21,20 @@ from torch import Tensor
 
 from munjang.checkpoint.card import model_card
 from munjang.checkpoint.cross import form_of, label_config, write_head_modules
-from munjang.checkpoint.folder import read_object, replace_model_folder, write_json
-from munjang.checkpoint.modules import torch_path, write_heads, write_modules, write_pooling
-from munjang.checkpoint.parts import BiParts, CrossParts, Parts, write_thresholds
+from munjang.checkpoint.parts import (
+    BiParts,
+    CrossParts,
+    Parts,
+    torch_path,
+    write_heads,
+    write_modules,
+    write_pooling,
+    write_thresholds,
+)
 from munjang.checkpoint.static import write_static
 from munjang.checkpoint.weights import storable, write_weights
-from munjang.errors import InputError, ModelError
+from munjang.errors import InputError, ModelError, MunjangError
+from munjang.files import DISK_FULL, read_object, repair_folder, replace_folder, write_json
 from munjang.nn.bodies import StaticEmbedding, TransformersBody
 from munjang.nn.encoder import Encoder
 from munjang.nn.families import FAMILIES, export_weights, family_of, standard_head
@@ -38,6 +49,16 @@ _ROPE_BASES = {
     "modernbert": ("global_rope_theta", "local_rope_theta"),
     "gemma3_text": ("rope_theta", "rope_local_base_freq"),
 }
+
+# Entries that belong to a model and are removed when it is replaced; others in the folder (.git, notes) stay.
+_MODEL_FILE = re.compile(
+    r"modules\.json|config\.json|config_sentence_transformers\.json|sentence_[\w-]+_config\.json|generation_config\.json"
+    r"|model[\w.-]*\.(safetensors|onnx)(\.index\.json)?|pytorch_model[\w.-]*\.bin(\.index\.json)?"
+    r"|tf_model\.h5|flax_model\.msgpack|rust_model\.ot|onnx|openvino"
+    r"|tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json|added_tokens\.json|chat_template\.\w+"
+    r"|vocab\.txt|vocab\.json|merges\.txt|sentencepiece\.bpe\.model|spiece\.model|spm\.model|tokenizer\.model"
+    r"|munjang\.json|README\.md|\d+_[A-Z]\w*"
+)
 
 
 def write_bi(
@@ -239,3 +260,49 @@ def _portable_config(config: Mapping[str, Any], parts: Parts, dtype: torch.dtype
                 result["global_attn_every_n_layers"] = n
                 break
     return result
+
+
+# --- replacing a model -----------------------------------------------------------------------------------------------
+
+
+def replace_model_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Replace a model folder with what `fill` writes into a temporary one; any error leaves the old model untouched."""
+    target = Path(os.path.realpath(Path(folder).expanduser()))
+    repair_folder(target)
+    _check_target(target)
+    with _model_errors(target):
+        replace_folder(target, fill, owned=_MODEL_FILE.fullmatch)
+
+
+def _check_target(target: Path) -> None:
+    """Refuse a target that is neither a model, nor an empty folder, nor absent."""
+    if not target.name:
+        raise InputError(f"a model is saved to a folder with a name, not to {target}")
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise InputError(f"a model is saved to a folder, but {target} is a file")
+    names = {entry.name for entry in target.iterdir()}
+    if names and not names & {"modules.json", "config.json"}:
+        some = ", ".join(sorted(names)[:5])
+        raise InputError(
+            f"{target} exists and is not a model (it contains {some}{', ...' if len(names) > 5 else ''}): "
+            "nothing was changed; choose another folder, or empty this one"
+        )
+
+
+@contextlib.contextmanager
+def _model_errors(target: Path) -> Iterator[None]:
+    """Convert disk errors into a ModelError that says what is intact."""
+    try:
+        yield
+    except MunjangError:
+        raise
+    except Exception as error:  # safetensors and tokenizers raise disk errors as exception types of their own
+        number = error.errno if isinstance(error, OSError) else None
+        safe = f"{target} is unchanged" if target.exists() else "nothing was saved"
+        if number in DISK_FULL or re.search(r"No space left|os error 28|quota", str(error)):
+            raise ModelError(f"{target} cannot be saved: the disk is full (or the quota used up); {safe}") from error
+        if isinstance(error, OSError) or "os error" in str(error):
+            raise ModelError(f"{target} cannot be saved ({error}); {safe}") from error
+        raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from munjang.cli.options import add_reading, sources
 from munjang.cli.progress import Reporter
-from munjang.data.readers import RowFile
+from munjang.data.files import RowFile
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:

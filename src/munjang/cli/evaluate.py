@@ -148,10 +148,9 @@ def _split(values: list[str]) -> list[str]:
 
 
 def _roles(kind: str) -> tuple[str, ...]:
-    from munjang.data.columns import TARGET_ROLES, TEXT_ROLES
+    from munjang.data.columns import ROLES, roles_of
 
-    texts = (*TEXT_ROLES[kind], "negative") if kind == "pairs" else TEXT_ROLES[kind]
-    return texts if kind == "pairs" else (*texts, TARGET_ROLES[kind])
+    return (*ROLES[kind].texts, "negative") if kind == "pairs" else roles_of(kind)
 
 
 def _span(args: argparse.Namespace) -> tuple[float, float] | None:

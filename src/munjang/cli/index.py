@@ -210,7 +210,7 @@ def _remove(folder: Path, *, itself: bool) -> None:
 
 def run_delete(args: argparse.Namespace, reporter: Reporter) -> None:
     """Delete all of the ids or, if one is not there, none."""
-    from munjang.data.reading import some_of  # imports numpy
+    from munjang.data.columns import some_of
 
     ids = list(dict.fromkeys(_ids(args.ids)))
     with open_index(args, reporter) as index:

@@ -132,7 +132,7 @@ def _diversity(args: argparse.Namespace) -> Diversity:
 def _candidates(path: str | None) -> list[str] | None:
     if path is None:
         return None
-    from munjang.data.readers import read_lines
+    from munjang.data.files import read_lines
 
     phrases = [line.strip() for line in read_lines(path) if line.strip()]
     if not phrases:

@@ -80,12 +80,8 @@ def run(args: argparse.Namespace, reporter: Reporter) -> None:
 def _read(args: argparse.Namespace) -> tuple[Examples, list[tuple[str, str]]]:
     """The positives, and the pairs that a label says are none, of a file with or without labels or scores."""
     from munjang.data import labelled_to_pairs, nli_pairs
-    from munjang.data.columns import choose_columns
-    from munjang.data.reading import (
-        label_key,
-        read_examples,
-        some_of,  # imports numpy
-    )
+    from munjang.data.columns import choose_columns, some_of
+    from munjang.data.reading import label_key, read_examples
 
     columns = {role: getattr(args, role) for role in ("anchor", "positive") if getattr(args, role) is not None}
     if args.no_header and not columns:
@@ -148,7 +144,7 @@ def _with_labels(found: Examples, labels: Collection[str]) -> list[tuple[str, st
 def _above(found: Examples, threshold: float, where: str) -> Examples:
     """The rows whose label is a number of at least the threshold."""
     from munjang.data import labelled_to_pairs
-    from munjang.data.reading import some_of  # imports numpy
+    from munjang.data.columns import some_of
 
     try:
         scores = [float(label) for label in found.labels]

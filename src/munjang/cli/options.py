@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from munjang import bundled
 from munjang.cli.progress import Reporter
-from munjang.data.readers import RowFile
+from munjang.data.files import RowFile
 from munjang.data.rows import FORMATS, ReadOptions, Texts, open_texts
 from munjang.errors import InputError
 

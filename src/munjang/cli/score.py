@@ -18,7 +18,7 @@ from munjang.cli.options import add_model, add_reading, named_or_bundled, positi
 from munjang.cli.progress import Reporter
 from munjang.cli.sets import columns_of
 from munjang.cli.similarity import written
-from munjang.data.readers import RowFile
+from munjang.data.files import RowFile
 from munjang.data.rows import open_pairs
 from munjang.errors import DataError
 from munjang.report.tables import plain, shorten, table

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from munjang.data.columns import Kind
-    from munjang.data.convert import (
+    from munjang.data.datasets import DATASETS, RETRIEVAL_DATASETS, Known, load_dataset, load_retrieval
+    from munjang.data.examples import (
+        Examples,
+        Retrieval,
+        join,
         labelled_to_pairs,
         labelled_to_scored,
         nli_pairs,
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
         scored_to_labelled,
         scored_to_pairs,
     )
-    from munjang.data.datasets import DATASETS, RETRIEVAL_DATASETS, Known, load_dataset, load_retrieval
-    from munjang.data.examples import Examples, Retrieval, join
     from munjang.data.overlaps import Leakage, leakage, without
     from munjang.data.reading import NLI_LABELS, Reading, Refused, read_examples
     from munjang.data.rows import ReadOptions, Row, RowSource, open_pairs, open_rows, open_texts, read_texts
@@ -60,9 +62,9 @@ __all__ = [
 
 _NAMES = {
     "columns": "Kind",
-    "convert": "labelled_to_pairs labelled_to_scored nli_pairs nli_triplets scored_to_labelled scored_to_pairs",
     "datasets": "DATASETS RETRIEVAL_DATASETS Known load_dataset load_retrieval",
-    "examples": "Examples Retrieval join",
+    "examples": "Examples Retrieval join labelled_to_pairs labelled_to_scored nli_pairs nli_triplets "
+    "scored_to_labelled scored_to_pairs",
     "overlaps": "Leakage leakage without",
     "reading": "NLI_LABELS Reading Refused read_examples",
     "rows": "ReadOptions Row RowSource open_pairs open_rows open_texts read_texts",

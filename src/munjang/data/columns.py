@@ -7,38 +7,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple
 
 from munjang.errors import DataError, InputError
 
 Kind = Literal["scored", "labelled", "pairs", "classified", "ranked", "taught", "plain"]
-KINDS: tuple[str, ...] = get_args(Kind)
 
-# kind -> its columns of texts, in order
-TEXT_ROLES: dict[str, tuple[str, ...]] = {
-    "scored": ("a", "b"),
-    "labelled": ("a", "b"),
-    "pairs": ("anchor", "positive"),
-    "classified": ("text",),
-    "ranked": ("query", "document"),
-    "taught": ("text",),
-    "plain": ("text",),
-}
-# kind -> optional columns after these (name, name_2, name_3...), and how many at most
-MORE_ROLES: dict[str, tuple[str, int | None]] = {
-    "pairs": ("negative", None),
-    "taught": ("translation", None),
-    "plain": ("translation", 1),
-}
-# kind -> the target of a row; optional for pairs (a teacher's scores)
-TARGET_ROLES: dict[str, str] = {
-    "scored": "score",
-    "labelled": "label",
-    "pairs": "scores",
-    "classified": "label",
-    "ranked": "relevance",
-    "taught": "vector",
+
+class Roles(NamedTuple):
+    """The columns of a kind of examples."""
+
+    texts: tuple[str, ...]
+    target: str | None = None  # optional for pairs (a teacher's scores)
+    more: str = ""  # optional texts after these: negative, negative_2, negative_3...
+    most: int | None = None  # how many of them at most
+
+
+ROLES: dict[str, Roles] = {
+    "scored": Roles(("a", "b"), "score"),
+    "labelled": Roles(("a", "b"), "label"),
+    "pairs": Roles(("anchor", "positive"), "scores", more="negative"),
+    "classified": Roles(("text",), "label"),
+    "ranked": Roles(("query", "document"), "relevance"),
+    "taught": Roles(("text",), "vector", more="translation"),
+    "plain": Roles(("text",), more="translation", most=1),
 }
 TEXT_COLUMNS = ("text", "sentence", "document", "content", "title", "문장", "본문", "내용", "텍스트")
 _FIRST = (
@@ -62,10 +54,8 @@ _USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "text": (*TEXT_COLUMNS, "review", "리뷰", "제목"),
     "vector": ("vector", "embedding", "벡터"),
     "scores": (),  # only when named: a column of scores beside pairs may be anything
-}
-_USUAL_MORE = {
-    "negative": re.compile(r"(negative|neg|부정|오답)_?([0-9]*)"),
-    "translation": re.compile(r"(translation|번역|번역문)_?([0-9]*)"),
+    "negative": ("negative", "neg", "부정", "오답"),  # also followed by a number
+    "translation": ("translation", "번역", "번역문"),
 }
 # Columns that say whether the two texts of a row belong together ('category' and 'topic' say what they are about)
 PAIR_LABELS = ("label", "labels", "gold_label", "is_duplicate", "라벨", "레이블")
@@ -123,13 +113,12 @@ def named_column(names: Sequence[str], name: str, where: str) -> int:
     raise DataError(f"{where}: there is no column {name!r}. {_list(names)}")
 
 
-@dataclass(frozen=True)
-class ChosenColumns:
+class ChosenColumns(NamedTuple):
     """Positions of the texts and of the target of a row."""
 
     texts: dict[str, int]  # role -> position, in the order of the kind
     target: int | None
-    note: tuple[str, ...] = ()  # what a report says about guesses; nothing where every column is named like its role
+    note: tuple[str, ...] = ()  # guesses, for the report; nothing where every column is named like its role
 
 
 def choose_columns(
@@ -139,76 +128,70 @@ def choose_columns(
 
     Optional columns (negative, negative_2...) are guessed only where nothing is named.
     """
-    given = given or {}
-    unknown = [role for role in given if role not in roles_of(kind) and not _is_more_role(kind, role)]
+    roles, given = ROLES[kind], given or {}
+    optional = [role for role in given if roles.more and role.startswith(roles.more)]
+    unknown = [role for role in given if role not in (*roles.texts, roles.target, *optional)]
     if unknown:
-        known = f"{', '.join(roles_of(kind))}{_and_more(kind)}"
+        known = ", ".join(roles_of(kind)) + _and_more(roles)
         raise InputError(f"columns of examples of kind {kind!r} are {known}; got {', '.join(unknown)}")
+    if set(optional) != set(numbered(roles.more, len(optional))) or len(optional) > (roles.most or len(optional)):
+        usual_names = ", ".join(numbered(roles.more, roles.most or 3)) + ("" if roles.most else "...")
+        raise InputError(f"{roles.more}s are named {usual_names} without gaps; got {sorted(optional)}")
+    plain = [name.strip().lower() for name in names]
     texts: dict[str, int] = {}
     guessed: dict[str, str] = {}  # role -> name
 
     def position_of(role: str) -> int:
         if role in given:
             return choose_column(names, given[role], where)
-        plain = [name.strip().lower() for name in names]
-        for usual in _USUAL_NAMES[role]:
-            if usual in plain and plain.index(usual) not in texts.values():
-                if plain.count(usual) > 1:
-                    break
-                guessed[role] = names[plain.index(usual)]
-                return plain.index(usual)
-        raise DataError(
-            f"{where}: cannot tell which column is {role!r}. {_list(names)}. Name it: columns={{{role!r}: ...}}, or "
-            f"--columns {role}=NAME on the command line. If these are not names, as the file has no header: name all "
-            f"columns by their numbers from 0, such as {role}=0"
-        )
+        free = (name for name in _USUAL_NAMES[role] if name in plain and plain.index(name) not in texts.values())
+        usual = next(free, None)
+        if usual is None or plain.count(usual) > 1:
+            raise DataError(
+                f"{where}: cannot tell which column is {role!r}. {_list(names)}. Name it: columns={{{role!r}: ...}}, "
+                f"or --columns {role}=NAME on the command line. If these are not names, as the file has no header: "
+                f"name all columns by their numbers from 0, such as {role}=0"
+            )
+        guessed[role] = names[plain.index(usual)]
+        return plain.index(usual)
 
-    for role in TEXT_ROLES[kind]:
+    for role in (*roles.texts, *numbered(roles.more, len(optional))):
         texts[role] = position_of(role)
-    if kind in MORE_ROLES:
-        more, most = MORE_ROLES[kind]
-        named = [role for role in given if _is_more_role(kind, role)]
-        if sorted(named) != sorted(numbered(more, len(named))):
-            raise InputError(f"{more}s are named {more}, {more}_2, {more}_3... without gaps; got {sorted(named)}")
-        if given:
-            texts.update({role: choose_column(names, given[role], where) for role in numbered(more, len(named))})
-        else:
-            usual = [
-                (int(match[2] or 1), position)
-                for position, name in enumerate(names)
-                if (match := _USUAL_MORE[more].fullmatch(name.strip().lower())) and position not in texts.values()
-            ]
-            for role, (_, position) in zip(numbered(more, len(usual)), sorted(usual)[:most], strict=False):
-                texts[role] = position
-                guessed[role] = names[position]
-    target = TARGET_ROLES.get(kind)
-    has_target = target is not None and (kind != "pairs" or target in given)
-    target_position = position_of(target) if target and has_target else None
+    if roles.more and not given:
+        pattern = re.compile(rf"({'|'.join(_USUAL_NAMES[roles.more])})_?([0-9]*)")
+        matches = [(pattern.fullmatch(name), at) for at, name in enumerate(plain) if at not in texts.values()]
+        optionals = sorted((int(match[2] or 1), at) for match, at in matches if match)[: roles.most]
+        for role, (_, at) in zip(numbered(roles.more, len(optionals)), optionals, strict=True):
+            texts[role] = at
+            guessed[role] = names[at]
+    has_target = roles.target is not None and (kind != "pairs" or roles.target in given)
+    target = position_of(roles.target) if roles.target and has_target else None
     shown = ", ".join(f"{role} = {name}" for role, name in guessed.items())
     is_news = any(role != name for role, name in guessed.items())
-    return ChosenColumns(texts, target_position, (f"columns guessed: {shown}",) if is_news else ())
+    return ChosenColumns(texts, target, (f"columns guessed: {shown}",) if is_news else ())
 
 
 def check_kind(kind: str) -> None:
     """Raise `InputError` unless there is such a kind of examples."""
-    if kind not in KINDS:
-        raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if kind not in ROLES:
+        raise InputError(f"kind must be one of {', '.join(ROLES)}, got {kind!r}")
 
 
 def check_columns(kind: str, names: Sequence[str]) -> None:
     """Raise `InputError` unless these are the columns of texts of this kind."""
-    required = TEXT_ROLES[kind]
-    more, most = MORE_ROLES.get(kind, ("", 0))
-    extra = len(names) - len(required)
-    if tuple(names) != (*required, *numbered(more, extra)) or (most is not None and extra > most):
+    roles = ROLES[kind]
+    extra = len(names) - len(roles.texts) if roles.more else 0
+    if tuple(names) != (*roles.texts, *numbered(roles.more, extra)) or extra > (roles.most or extra):
         raise InputError(
-            f"examples of kind {kind!r} have the columns {', '.join(required)}{_and_more(kind)}; got {', '.join(names)}"
+            f"examples of kind {kind!r} have the columns {', '.join(roles.texts)}{_and_more(roles)}; got "
+            f"{', '.join(names)}"
         )
 
 
 def roles_of(kind: str) -> tuple[str, ...]:
     """Return the required roles of a kind: its texts and its target."""
-    return (*TEXT_ROLES[kind], *([TARGET_ROLES[kind]] if kind in TARGET_ROLES else []))
+    texts, target, *_ = ROLES[kind]
+    return texts if target is None else (*texts, target)
 
 
 def numbered(name: str, count: int) -> list[str]:
@@ -221,18 +204,21 @@ def has_numbered_columns(columns: Mapping[str, str | int] | None) -> bool:
     return bool(columns) and all(str(column).isdecimal() for column in (columns or {}).values())
 
 
-def _is_more_role(kind: str, role: str) -> bool:
-    if kind not in MORE_ROLES:
-        return False
-    name, most = MORE_ROLES[kind]
-    return role == name or (most != 1 and re.fullmatch(rf"{name}_([2-9]|[1-9][0-9]+)", role) is not None)
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """Return the first names for a message, and how many more there are."""
+    shown = ", ".join(map(shortened, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
-def _and_more(kind: str) -> str:
-    name, most = MORE_ROLES.get(kind, ("", 0))
-    return "" if most == 0 else f" and then {name}" + ("" if most == 1 else f", {name}_2, {name}_3...")
+def shortened(text: str) -> str:
+    """Return at most 100 characters of a text."""
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+def _and_more(roles: Roles) -> str:
+    more = roles.more
+    return f" and then {more}" + ("" if roles.most == 1 else f", {more}_2, {more}_3...") if more else ""
 
 
 def _list(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name if len(name) <= 40 else name[:39] + "…") for name in names[:30])
-    return f"Its columns are: {shown}" + (f" and {len(names) - 30} more" if len(names) > 30 else "")
+    return f"Its columns are: {some_of(list(map(repr, names)), 30)}"

@@ -14,25 +14,22 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from munjang.data.columns import Kind, named_column
-from munjang.data.encodings import text_lines
 from munjang.data.examples import Examples, Retrieval, join
-from munjang.data.readers import COMPRESSED_SUFFIXES, RowFile, json_lines, open_binary, read_lines
+from munjang.data.files import COMPRESSED_SUFFIXES, RowFile, decodes, json_lines, open_binary, read_lines, text_lines
 from munjang.data.reading import NLI_LABELS, LabelMap, ReadingCounter, read_examples
-from munjang.data.rows import Format, ReadOptions, Row, RowSource, Table
+from munjang.data.rows import Change, Format, ReadOptions, Row, RowSource, Table
 from munjang.errors import DataError, InputError
 
 Use = Literal["train", "evaluation", "experiment"]  # experiment: train and report, but not into shipped models
 Set = TypeVar("Set", Examples, Retrieval)
-Reader: TypeAlias = Callable[[Path], Examples]
-Change: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, object] | str | None]
+_TRAINABLE: tuple[Use, Use] = ("train", "evaluation")
+_EVALUATION: tuple[Use, Use] = ("evaluation", "evaluation")
+Reader: TypeAlias = Callable[[Path, str], Examples]  # a file and the name of the split
 
-_NSMC_TEST = 0.1  # of the rows; the set has no test split
-_STS_RANGE = (0.0, 5.0)
 _POLARITY = ("negative", "positive")
 _TOPICS = ("IT과학", "경제", "사회", "생활문화", "세계", "스포츠", "정치")
 _PARAKQC_GROUP = 10  # consecutive sentences with the same meaning
@@ -41,6 +38,7 @@ _MNLI_QUESTION = re.compile(
     r" represent entailment, contradiction, or neutrality\?",
     re.DOTALL,
 )
+_SYNSET = re.compile(r"\S+\s+\S+\s+\S+\s+([0-9a-fA-F]+)\s+(.*?) \| (.*)")  # offset file kind count words | meaning
 _WORDNET_MARK = re.compile(r"\((?:a|p|ip)\)$")
 # the beginning of a SentEval file's name -> its labels
 _SENTEVAL: dict[str, tuple[str, ...]] = {
@@ -54,13 +52,11 @@ _SENTEVAL: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Split(Generic[Set]):
+class Split(NamedTuple):
     """The files of one split; several become one set."""
 
     files: tuple[str, ...]
     use: Use
-    read: Callable[[Path], Set] | None = None  # where it differs from the set's own
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,9 @@ class Known(Generic[Set]):
     """A public data set: of examples, or for retrieval."""
 
     title: str
-    splits: Mapping[str, Split[Set]]
-    read: Callable[[Path], Set]
     licence: str
+    splits: Mapping[str, Split]
+    read: Callable[[Path, str], Set]  # a file and the name of the split
 
 
 def load_dataset(name: str, split: str, folder: str | Path) -> Examples:
@@ -80,94 +76,62 @@ def load_dataset(name: str, split: str, folder: str | Path) -> Examples:
         InputError: there is no set or split of this name.
         DataError: a file is missing or cannot be read.
     """
-    title, parts = _load(DATASETS, name, split, folder)
-    return replace(parts[0], name=title) if len(parts) == 1 else join(parts, name=title)
+    known, paths = _find(DATASETS, name, split, folder)
+    return join([known.read(path, split) for path in paths], name=f"{known.title} {split}")
 
 
 def load_retrieval(name: str, split: str, folder: str | Path) -> Retrieval:
     """Load one split of a public data set for retrieval, such as `load_retrieval("korquad", "dev", "data")`."""
-    title, (loaded,) = _load(RETRIEVAL_DATASETS, name, split, folder)
-    return replace(loaded, name=title)
+    known, (path,) = _find(RETRIEVAL_DATASETS, name, split, folder)
+    return replace(known.read(path, split), name=f"{known.title} {split}")
 
 
 def find_files(name: str, split: str, folder: str | Path) -> list[Path]:
     """Return the paths of a split's files before any is read; a missing one is a `DataError`."""
-    known = _known(DATASETS, name, split)
-    return _find(known, split, Path(folder))
+    return _find(DATASETS, name, split, folder)[1]
 
 
-def _load(sets: Mapping[str, Known[Set]], name: str, split: str, folder: str | Path) -> tuple[str, list[Set]]:
-    known = _known(sets, name, split)
-    read = known.splits[split].read or known.read
-    return f"{known.title} {split}", [read(path) for path in _find(known, split, Path(folder))]
-
-
-def _known(sets: Mapping[str, Known[Set]], name: str, split: str) -> Known[Set]:
+def _find(
+    sets: Mapping[str, Known[Set]], name: str, split: str, folder: str | Path
+) -> tuple[Known[Set], list[Path]]:  # fmt: skip
     if name not in sets:
         other = ": load it with load_retrieval" if name in RETRIEVAL_DATASETS else ""
         raise InputError(f"unknown set {name!r}{other}; known are {', '.join(sets)}")
     known = sets[name]
     if split not in known.splits:
         raise InputError(f"{name} has the splits {', '.join(known.splits)}, got {split!r}")
-    return known
-
-
-def _find(known: Known[Set], split: str, folder: Path) -> list[Path]:
     paths: list[Path] = []
     for file in known.splits[split].files:
-        places = (folder / (place + end) for place in (file, Path(file).name) for end in ("", *COMPRESSED_SUFFIXES))
-        path = next((path for path in places if path.exists()), None)
+        tried = [Path(folder, name + end) for name in (file, Path(file).name) for end in ("", *COMPRESSED_SUFFIXES)]
+        path = next((path for path in tried if path.exists()), None)
         if path is None:
             raise DataError(
                 f"{known.title} {split}: there is no {file} (or {Path(file).name}, or one of them with "
                 f"{', '.join(COMPRESSED_SUFFIXES)}) in the folder {folder}"
             )
         paths.append(path)
-    return paths
-
-
-def _rows(name: str, names: tuple[str, ...], rows: Iterator[Row], notes: tuple[str, ...] = ()) -> RowSource:
-    return RowSource(name, lambda: Table(names, lambda columns: rows, notes=notes))
-
-
-def _changed(source: RowSource, change: Change, *names: str) -> RowSource:
-    """The rows of a source, each changed, to the columns `names` if they are new ones.
-
-    `change` returns None for a row that does not count, and the reason for one to refuse.
-    """
-    table = source.open()
-
-    def rows() -> Iterator[Row]:
-        for row in table.read(None):
-            changed = row.problem or change(row.values)
-            if isinstance(changed, str):
-                yield row._replace(problem=changed)
-            elif changed is not None:
-                yield row._replace(values=changed)
-
-    return _rows(source.short_name, names or table.names, rows(), table.notes)
+    return known, paths
 
 
 def _table(
-    kind: Kind, *, format: Format | None = None, header: bool = True, split: str | None = None,
+    kind: Kind, *, format: Format | None = None, header: bool = True, has_splits: bool = False,
     label_map: LabelMap | None = None, score_range: tuple[float, float] | None = None, change: Change | None = None,
     **columns: str,
 ) -> Reader:  # fmt: skip
     """Return the reader of a table: role=column.
 
     Args:
-        split: take the rows with this value in the column `split`.
+        has_splits: the file holds all splits, named in its column `split`.
         change: of each row, to one that has these columns.
     """
+    options = ReadOptions(format, quoting=False if format == "tsv" else None, header=header)
 
-    def read(path: Path) -> Examples:
-        source: RowSource = RowFile(
-            path, ReadOptions(format, quoting=False if format == "tsv" else None, header=header)
-        )
-        if split is not None:
+    def read(path: Path, split: str) -> Examples:
+        source: RowSource = RowFile(path, options)
+        if has_splits:
             source = _selected(source, "split", [split], keep=True)
         if change is not None:
-            source = _changed(source, change, *columns.values())
+            source = source.map(change, tuple(columns.values()))
         return read_examples(
             source, kind=kind, columns=columns or None, label_map=label_map, score_range=score_range, name=path.name,
             drop_outside=True,
@@ -176,18 +140,29 @@ def _table(
     return read
 
 
+# NLI: entailment, neutral and contradiction have the ids 0, 1, 2. STS: two sentences and a score of 0..5.
+_nli = partial(_table, "labelled", label_map=NLI_LABELS)
+_sts = partial(_table, "scored", score_range=(0.0, 5.0))
+_plain_sts = partial(_sts, a="sentence1", b="sentence2", score="score")
+_translations = partial(read_examples, kind="pairs", columns={"anchor": "en", "positive": "ko"})
+
+
+def _rows(name: str, names: tuple[str, ...], rows: Iterable[Row]) -> RowSource:
+    return RowSource(name, lambda: Table(names, lambda columns: iter(rows)))
+
+
 def _selected(source: RowSource, column: str, values: Collection[str], *, keep: bool) -> RowSource:
     """The rows with one of these values in the column, or all others; the others do not count."""
-    seen: dict[str, None] = {}
     table = source.open()
     named_column(table.names, column, source.name)
 
     def rows() -> Iterator[Row]:
+        seen: dict[str, None] = {}
         for row in table.read(None):
-            value = "" if row.problem else str(row.values[column])
-            if not row.problem and len(seen) < 100:
+            value = None if row.problem else str(row.values[column])
+            if value is not None and len(seen) < 100:
                 seen.setdefault(value)
-            if row.problem or (value in values) == keep:
+            if value is None or (value in values) == keep:
                 yield row
         for value in values:
             if value not in seen:
@@ -196,46 +171,32 @@ def _selected(source: RowSource, column: str, values: Collection[str], *, keep: 
     return _rows(source.short_name, table.names, rows())
 
 
-def _nli(a: str, b: str, label: str, *, format: Format | None = None, split: str | None = None) -> Reader:
-    """Return the reader of an NLI table; entailment, neutral and contradiction have the ids 0, 1, 2."""
-    return _table("labelled", format=format, split=split, label_map=NLI_LABELS, a=a, b=b, label=label)
-
-
-def _sts(
-    a: str = "sentence1", b: str = "sentence2", score: str = "score", *,
-    format: Format | None = None, header: bool = True, change: Change | None = None,
-) -> Reader:  # fmt: skip
-    """Return the reader of two sentences and a score of 0..5."""
-    return _table(
-        "scored", format=format, header=header, score_range=_STS_RANGE, change=change, a=a, b=b, score=score
-    )  # fmt: skip
-
-
 def _klue_label(row: Mapping[str, Any]) -> Mapping[str, object]:
     """The official JSON list has objects as labels: take the real-valued one. A csv has it as a column."""
     labels = row.get("labels")
     return {**row, "label": labels.get("label")} if isinstance(labels, Mapping) else row
 
 
-def _stsb(path: Path) -> Examples:
+def _stsb(path: Path, split: str) -> Examples:
     """The STS benchmark: csv without a header (sentence, sentence, score), or the classic tsv with one."""
     is_csv = RowFile(path, ReadOptions()).kind == "csv"
-    return (_sts("0", "1", "2", header=False) if is_csv else _sts(format="tsv"))(path)
+    return (_sts(header=False, a="0", b="1", score="2") if is_csv else _plain_sts(format="tsv"))(path, split)
 
 
-def _sts_year(folder: Path) -> Examples:
+def _sts_year(folder: Path, split: str) -> Examples:
     """All test files of one year of SemEval STS as one set; a blank score is refused."""
     files = sorted(folder.glob("*.test.tsv"))
     if not files:
         raise DataError(f"{folder}: there is no file *.test.tsv in this folder")
-    return join(list(map(_sts("1", "2", "0", format="tsv", header=False), files)), name=folder.name)
+    read = _sts(format="tsv", header=False, a="1", b="2", score="0")
+    return join([read(path, split) for path in files], name=folder.name)
 
 
-def _snli(path: Path) -> Examples:
+def _snli(path: Path, split: str) -> Examples:
     """SNLI: tsv with premise, hypothesis and label (0, 1, 2), or with sentence1, sentence2 and gold_label."""
-    is_official = "gold_label" in RowFile(path, ReadOptions("tsv", quoting=False)).open().names
-    columns = ("sentence1", "sentence2", "gold_label") if is_official else ("premise", "hypothesis", "label")
-    return _nli(*columns, format="tsv")(path)
+    if "gold_label" in RowFile(path, ReadOptions("tsv", quoting=False)).open().names:
+        return _nli(format="tsv", a="sentence1", b="sentence2", label="gold_label")(path, split)
+    return _nli(format="tsv", a="premise", b="hypothesis", label="label")(path, split)
 
 
 def _mnli_parts(row: Mapping[str, Any]) -> Mapping[str, object] | str:
@@ -246,14 +207,10 @@ def _mnli_parts(row: Mapping[str, Any]) -> Mapping[str, object] | str:
     return {**match.groupdict(), "label": row.get("Answer")}
 
 
-def _translations(source: RowSource, name: str) -> Examples:
-    return read_examples(source, kind="pairs", columns={"anchor": "en", "positive": "ko"}, name=name)
-
-
-def parallel(path: Path, *, without: Collection[str] = ()) -> Examples:
+def parallel(path: Path, split: str = "train", *, without: Collection[str] = ()) -> Examples:
     """Translations: tsv with en, ko and source; anchor is English, positive is Korean; without some of the sources."""
     source = RowFile(path, ReadOptions("tsv", quoting=False))
-    return _translations(_selected(source, "source", without, keep=False), path.name)
+    return _translations(_selected(source, "source", without, keep=False), name=path.name)
 
 
 def parallel_by_source(path: str | Path, *, encoding: str | None = None) -> dict[str, Examples]:
@@ -267,29 +224,27 @@ def parallel_by_source(path: str | Path, *, encoding: str | None = None) -> dict
         current = current if row.problem else str(row.values["source"])  # a broken row counts with the one before
         by_source.setdefault(current, []).append(row)
     return {
-        name: _translations(_rows(source.short_name, table.names, iter(rows)), name) for name, rows in by_source.items()
+        name: _translations(_rows(source.short_name, table.names, rows), name=name) for name, rows in by_source.items()
     }
 
 
-def _tatoeba(folder: Path) -> Examples:
+def _tatoeba(folder: Path, split: str) -> Examples:
     """Two aligned files, *.eng and *.kor: anchor is English, positive is Korean; line n translates line n."""
-    paths: list[Path] = []
+    lines: list[list[str]] = []
     for suffix in (".eng", ".kor"):
         files = sorted(folder.glob(f"*{suffix}"))
         if len(files) != 1:
             raise DataError(f"{folder}: expected one file *{suffix} in this folder, found {len(files)}")
-        paths.append(files[0])
-
-    def aligned() -> Iterator[Row]:
-        for number, (english, korean) in enumerate(zip_longest(*map(read_lines, paths)), start=1):
-            if english is None or korean is None:
-                shorter = paths[korean is None].name
-                raise DataError(
-                    f"{paths[0]} and {paths[1]} must have the same number of lines; {shorter} ends at {number}"
-                )
-            yield Row(f"line {number}", {"en": english, "ko": korean})
-
-    return _translations(_rows(f"{paths[0].name} and {paths[1].name}", ("en", "ko"), aligned()), folder.name)
+        lines.append(list(read_lines(files[0])))
+    english, korean = lines
+    if len(english) != len(korean):
+        raise DataError(
+            f"{folder}: the files *.eng and *.kor must have the same number of lines, got {len(english):,} and "
+            f"{len(korean):,}"
+        )
+    pairs = enumerate(zip(english, korean, strict=True), start=1)
+    rows = (Row(f"line {number}", {"en": en, "ko": ko}) for number, (en, ko) in pairs)
+    return _translations(_rows(folder.name, ("en", "ko"), rows), name=folder.name)
 
 
 def _synset(row: Mapping[str, Any]) -> Mapping[str, object] | str | None:
@@ -300,26 +255,16 @@ def _synset(row: Mapping[str, Any]) -> Mapping[str, object] | str | None:
     """
     if row["text"].startswith(" "):
         return None
-    left, mark, meaning = row["text"].partition(" | ")
-    cells = left.split()
-    try:
-        count = int(cells[3], 16)
-    except (IndexError, ValueError):
-        count = 0
-    words = [_WORDNET_MARK.sub("", word).replace("_", " ") for word in cells[4 : 4 + 2 * count : 2]]
-    if not mark or not count or len(words) != count:
+    match = _SYNSET.fullmatch(row["text"])
+    count = int(match[1], 16) if match else 0
+    words = match[2].split()[: 2 * count : 2] if match else []
+    if not match or not count or len(words) != count:
         return "no line of WordNet: expected 'offset file kind count word id ... | meaning'"
-    return {"words": ", ".join(words), "meaning": meaning.strip()}
+    plain = ", ".join(_WORDNET_MARK.sub("", word).replace("_", " ") for word in words)
+    return {"words": plain, "meaning": match[3].strip()}
 
 
-def _senteval_class(row: Mapping[str, Any]) -> Mapping[str, object] | str | None:
-    label, space, text = row["text"].partition(" ")
-    if label and not space:
-        return "no space between label and text"
-    return {"label": label, "text": text} if space else None
-
-
-def _senteval(path: Path) -> Examples:
+def _senteval(path: Path, split: str) -> Examples:
     """A SentEval file: on every line the number of the class, a space, the text.
 
     Files that are not valid UTF-8 are read as cp1252, or as Latin-1 where that fails, and the report says so.
@@ -327,60 +272,56 @@ def _senteval(path: Path) -> Examples:
     labels = next((names for start, names in _SENTEVAL.items() if path.name.lower().startswith(start)), None)
     if labels is None:
         raise DataError(f"{path}: not a known SentEval file; expected a name that begins with {', '.join(_SENTEVAL)}")
-    with open_binary(path) as binary:
-        content = binary.read()
-    encoding = next(encoding for encoding in ("utf-8", "cp1252", "latin-1") if _decodes(content, encoding))
-    source = _changed(RowFile(path, ReadOptions("txt", encoding)), _senteval_class, "label", "text")
+
+    def parts(row: Mapping[str, Any]) -> Mapping[str, object] | str | None:
+        label, space, text = row["text"].partition(" ")
+        if label and not space:
+            return "no space between label and text"
+        return {"label": label, "text": text} if space else None
+
+    with open_binary(path) as file:
+        content = file.read()
+    encoding = next(encoding for encoding in ("utf-8", "cp1252", "latin-1") if decodes(content, encoding))
+    source = RowFile(path, ReadOptions("txt", encoding)).map(parts, ("label", "text"))
     examples = read_examples(source, kind="classified", label_map=labels, name=path.name, drop_outside=True)
     notes = () if encoding == "utf-8" else (f"read as {encoding}",)
     return replace(examples, reading=examples.reading.refusing({}, *notes))
 
 
-def _decodes(content: bytes, encoding: str) -> bool:
-    try:
-        content.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _parakqc(path: Path) -> Examples:
+def _parakqc(path: Path, split: str) -> Examples:
     """ParaKQC: tsv of topic, type and text; ten consecutive sentences mean the same, and their group is their label."""
-    rows: list[Row] = []
-    for number, line in enumerate(read_lines(path)):
-        fields = line.split("\t")
-        if len(fields) != 3:  # a line left out would shift every group after it
-            raise DataError(f"{path}, line {number + 1}: expected 3 fields (topic, type, text), got {len(fields)}")
-        rows.append(Row(f"line {number + 1}", {"label": f"group {number // _PARAKQC_GROUP:04}", "text": fields[2]}))
-    if len(rows) % _PARAKQC_GROUP:
-        raise DataError(f"{path}: expected groups of {_PARAKQC_GROUP} lines, got {len(rows):,} lines")
-    return read_examples(_rows(path.name, ("label", "text"), iter(rows)), kind="classified", name=path.name)
+    lines = list(RowFile(path, ReadOptions("tsv", quoting=False, header=False)))  # a broken row would shift all groups
+    if len(lines) % _PARAKQC_GROUP:
+        raise DataError(f"{path}: expected groups of {_PARAKQC_GROUP} lines, got {len(lines):,} lines")
+    rows = [
+        Row(line.place, {"label": f"group {at // _PARAKQC_GROUP:04}", "text": line.values.get("2")})
+        for at, line in enumerate(lines)
+    ]
+    return read_examples(_rows(path.name, ("label", "text"), rows), kind="classified", name=path.name)
 
 
-_reviews = _table("classified", format="tsv", label_map=_POLARITY, text="document", label="label")
-
-
-def _nsmc_part(path: Path, *, part: Literal[0, 1]) -> Examples:
+def _nsmc(path: Path, split: str) -> Examples:
     """NSMC re-sampled has one file: nine tenths of it are for training, the rest for testing, always the same."""
-    return _reviews(path).split(_NSMC_TEST, seed=0)[part]
+    read = _table("classified", format="tsv", label_map=_POLARITY, text="document", label="label")
+    return read(path, split).split(0.1, seed=0)[("train", "test").index(split)]
 
 
-def korquad(path: str | Path, *, name: str = "KorQuAD") -> Retrieval:
+def korquad(path: str | Path, split: str = "dev") -> Retrieval:
     """Read KorQuAD 1.0 (SQuAD's layout): its passages are the corpus, a question's answer is in its own passage."""
     try:
-        content = json.loads("\n".join(read_lines(path)))
-        paragraphs = [paragraph for article in content["data"] for paragraph in article["paragraphs"]]
+        articles = json.loads("\n".join(read_lines(path)))["data"]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        contexts = dict.fromkeys(str(paragraph["context"]) for paragraph in paragraphs)
         questions = [
             (str(question["id"]), str(question["question"]), str(paragraph["context"]))
             for paragraph in paragraphs
             for question in paragraph["qas"]
         ]
-        contexts = dict.fromkeys(str(paragraph["context"]) for paragraph in paragraphs)
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: expected SQuAD's layout, data > paragraphs > context and qas, but: {error!r}"
         ) from None
-    passages = {text: f"passage-{place}" for place, text in enumerate(contexts)}
+    passages = {text: f"passage-{at}" for at, text in enumerate(contexts)}
     counter = ReadingCounter(Path(path).name)
     queries: dict[str, str] = {}
     relevant: dict[str, dict[str, int]] = {}
@@ -388,56 +329,56 @@ def korquad(path: str | Path, *, name: str = "KorQuAD") -> Retrieval:
         problem = "question is empty" if not text.strip() else "the same id again" if query in queries else ""
         if problem:
             counter.refuse(f"question {number}", problem, (query, text))
-            continue
-        queries[query] = text
-        relevant[query] = {passages[context]: 1}
-    corpus = {place: text for text, place in passages.items()}
-    return Retrieval(name, queries, corpus, relevant, counter.reading(len(questions)))
+        else:
+            queries[query] = text
+            relevant[query] = {passages[context]: 1}
+    corpus = {passage: text for text, passage in passages.items()}
+    return Retrieval("KorQuAD", queries, corpus, relevant, counter.reading(len(questions)))
 
 
-def beir(path: str | Path, *, split: str = "test", name: str | None = None) -> Retrieval:
+def beir(path: str | Path, split: str = "test") -> Retrieval:
     """Read a set in BEIR's layout, a folder or its zip: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.
 
     A document's text is its title and its text. Only the queries of the split are taken.
     """
     path = Path(path)
+
+    def objects(member: str) -> Iterator[tuple[str, dict[str, str]]]:
+        for place, value in json_lines(_beir_member(path, member), f"{path}, {member}"):
+            if not isinstance(value, dict) or "_id" not in value:
+                raise DataError(f"{path}, {member}, {place}: expected an object with _id")
+            yield str(value["_id"]), value
+
     corpus = {
-        key: f"{item.get('title') or ''} {item.get('text') or ''}".strip()
-        for key, item in _beir_objects(path, "corpus.jsonl")
+        key: f"{item.get('title') or ''} {item.get('text') or ''}".strip() for key, item in objects("corpus.jsonl")
     }
-    texts = {key: item.get("text") or "" for key, item in _beir_objects(path, "queries.jsonl")}
-    judgements = [
-        (number, line.split("\t"))
-        for number, line in enumerate(text_lines(_beir_member(path, f"qrels/{split}.tsv")), start=1)
-        if number > 1 and line.strip()  # the first line is the header
-    ]
+    texts = {key: item.get("text") or "" for key, item in objects("queries.jsonl")}
+    lines = text_lines(_beir_member(path, f"qrels/{split}.tsv"))
+    next(lines, None)  # the header
     counter = ReadingCounter(f"{path.stem} qrels/{split}.tsv")
     relevant: dict[str, dict[str, int]] = {}
-    for number, fields in judgements:
+    count = 0
+    for number, line in enumerate(lines, start=2):
+        if not line.strip():
+            continue
+        count += 1
+        fields = line.split("\t")
         if len(fields) != 3:
             problem = f"{len(fields)} fields instead of 3"
         elif not texts.get(fields[0], "").strip():
             problem = "the query is not there, or empty"
         elif fields[1] not in corpus:
             problem = "the document is not there"
-        else:
-            problem = "" if re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", fields[2]) else "the grade is not a whole number"
-        if problem:
-            counter.refuse(f"line {number}", problem, fields)
+        elif not re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", fields[2]):
+            problem = "the grade is not a whole number"
         else:
             relevant.setdefault(fields[0], {})[fields[1]] = int(float(fields[2]))
-    reading = counter.reading(len(judgements))
+            continue
+        counter.refuse(f"line {number}", problem, fields)
+    reading = counter.reading(count)
     if not relevant:
         raise DataError(f"{path.stem}: not one judgement of the split {split!r} can be used: {reading}")
-    return Retrieval(name or path.stem, {query: texts[query] for query in relevant}, corpus, relevant, reading)
-
-
-def _beir_objects(path: Path, member: str) -> Iterator[tuple[str, dict[str, str]]]:
-    where = f"{path}, {member}"
-    for place, value in json_lines(_beir_member(path, member), where):
-        if not isinstance(value, dict) or "_id" not in value:
-            raise DataError(f"{where}, {place}: expected an object with _id")
-        yield str(value["_id"]), value
+    return Retrieval(path.stem, {query: texts[query] for query in relevant}, corpus, relevant, reading)
 
 
 def _beir_member(path: Path, member: str) -> Iterable[str]:
@@ -446,126 +387,104 @@ def _beir_member(path: Path, member: str) -> Iterable[str]:
         return RowFile(path / member, ReadOptions("txt")).content()
     try:
         with zipfile.ZipFile(path) as file:
-            members = [name for name in file.namelist() if name == member or name.endswith(f"/{member}")]
-            if len(members) != 1:
-                raise DataError(f"{path}: expected one {member} inside, found {len(members)}")
-            return [file.read(members[0]).decode("utf-8-sig")]
-    except (UnicodeDecodeError, zipfile.BadZipFile, OSError) as error:
-        raise DataError(f"{path}, {member}: expected a folder or a zip in BEIR's layout: {error}") from None
+            (inside,) = [name for name in file.namelist() if f"/{name}".endswith(f"/{member}")]
+            return [file.read(inside).decode("utf-8-sig")]
+    except (ValueError, zipfile.BadZipFile, OSError) as error:
+        raise DataError(f"{path}: expected a folder or a zip in BEIR's layout with one {member}: {error}") from None
 
 
-def _splits(folder: str, use: Use | None = None, **files: str | tuple[str, ...]) -> dict[str, Split[Any]]:
-    """Splits by name. By default `train` is for training, the others are for evaluation."""
-    return {
+def _known(
+    title: str, licence: str, read: Callable[[Path, str], Set], folder: str, uses: tuple[Use, Use] = _TRAINABLE,
+    **files: str | tuple[str, ...],
+) -> Known[Set]:  # fmt: skip
+    """A set whose files are in one folder: split=file; uses: of the split `train`, and of the others."""
+    splits = {
         split: Split(
-            tuple(f"{folder}/{file}" for file in ([names] if isinstance(names, str) else names)),
-            use or ("train" if split == "train" else "evaluation"),
+            tuple(f"{folder}/{file}" for file in ([names] if isinstance(names, str) else names)), uses[split != "train"]
         )
         for split, names in files.items()
     }
+    return Known(title, licence, splits, read)
 
 
 def _academic(title: str, **files: str) -> Known[Examples]:
-    return Known(title, _splits("senteval", "evaluation", **files), _senteval, "classic academic set")
-
-
-def _with_readers(
-    splits: dict[str, Split[Any]], reader: Callable[[str], Callable[[Path], Any]]
-) -> dict[str, Split[Any]]:
-    """Splits that are read differently from the same file."""
-    return {name: replace(split, read=reader(name)) for name, split in splits.items()}
+    return _known(title, "classic academic set", _senteval, "senteval", _EVALUATION, **files)
 
 
 _CC_BY_SA = "CC BY-SA 4.0"
 _SEMEVAL = "SemEval terms"
-_ALLNLI = partial(_nli, "sentence1", "sentence2", "label", format="tsv")  # SNLI and MultiNLI, all splits in one file
-_NSMC = "nsmc_balanced_200k.tsv"
 
 DATASETS: dict[str, Known[Examples]] = {
-    "korsts": Known(
-        "KorSTS", _splits("korsts", train="sts-train.tsv", dev="sts-dev.tsv", test="sts-test.tsv"), _sts(format="tsv"),
-        _CC_BY_SA,
+    "korsts": _known(
+        "KorSTS", _CC_BY_SA, _plain_sts(format="tsv"), "korsts",
+        train="sts-train.tsv", dev="sts-dev.tsv", test="sts-test.tsv",
     ),
-    "klue-sts": Known(
-        "KLUE-STS", _splits("klue-sts", train="train.csv", dev="dev.csv"), _sts(score="label", change=_klue_label),
-        _CC_BY_SA,
+    "klue-sts": _known(
+        "KLUE-STS", _CC_BY_SA, _plain_sts(score="label", change=_klue_label), "klue-sts",
+        train="train.csv", dev="dev.csv",
     ),
-    "stsb": Known(
-        "STSb", _splits("stsb-en", train="stsb-en-train.csv", dev="stsb-en-dev.csv", test="stsb-en-test.csv"), _stsb,
-        _SEMEVAL,
+    "stsb": _known(
+        "STSb", _SEMEVAL, _stsb, "stsb-en",
+        train="stsb-en-train.csv", dev="stsb-en-dev.csv", test="stsb-en-test.csv",
     ),
-    **{
-        f"sts{year}": Known(f"STS{year}", _splits("sts12-16", test=f"20{year}"), _sts_year, _SEMEVAL)
-        for year in range(12, 17)
-    },
-    "klue-nli": Known(
-        "KLUE-NLI", _splits("klue-nli", train="train.json", dev="dev.json"),
-        _nli("premise", "hypothesis", "gold_label"), _CC_BY_SA,
+    **{f"sts{year}": _known(f"STS{year}", _SEMEVAL, _sts_year, "sts12-16", test=f"20{year}") for year in range(12, 17)},
+    "klue-nli": _known(
+        "KLUE-NLI", _CC_BY_SA, _nli(a="premise", b="hypothesis", label="gold_label"), "klue-nli",
+        train="train.json", dev="dev.json",
     ),
-    "kornli": Known(
-        "KorNLI",
-        _splits("kornli", train=("multinli.train.ko.tsv", "snli_1.0_train.ko.tsv"))
-        | _splits("kornli", "experiment", dev="xnli.dev.ko.tsv", test="xnli.test.ko.tsv"),
-        _nli("sentence1", "sentence2", "gold_label", format="tsv"),
-        "CC BY-SA 4.0; dev and test are XNLI: non-commercial",
+    "kornli": _known(
+        "KorNLI", "CC BY-SA 4.0; dev and test are XNLI: non-commercial",
+        _nli(format="tsv", a="sentence1", b="sentence2", label="gold_label"), "kornli", ("train", "experiment"),
+        train=("multinli.train.ko.tsv", "snli_1.0_train.ko.tsv"), dev="xnli.dev.ko.tsv", test="xnli.test.ko.tsv",
     ),
-    "allnli": Known(
-        "AllNLI",
-        _with_readers(
-            _splits("allnli", train="AllNLI.tsv", dev="AllNLI.tsv", test="AllNLI.tsv"), lambda name: _ALLNLI(split=name)
-        ),
-        _ALLNLI(split="train"), "SNLI: CC BY-SA 4.0; MultiNLI: OANC and others",
+    "allnli": _known(  # SNLI and MultiNLI
+        "AllNLI", "SNLI: CC BY-SA 4.0; MultiNLI: OANC and others",
+        _nli(format="tsv", has_splits=True, a="sentence1", b="sentence2", label="label"), "allnli",
+        train="AllNLI.tsv", dev="AllNLI.tsv", test="AllNLI.tsv",
     ),
-    "snli": Known(  # dev and test serve to train, as the training split is not among the files: never report on them
-        "SNLI", _splits("snli-en", "train", dev="validation.tsv", test="test.tsv"), _snli, _CC_BY_SA
+    "snli": _known(  # dev and test serve to train, as the training split is not among the files: never report on them
+        "SNLI", _CC_BY_SA, _snli, "snli-en", ("train", "train"), dev="validation.tsv", test="test.tsv"
     ),
-    "mnli": Known(
-        "MultiNLI", _splits("mnli-en", "train", train="mnli_train.csv", dev="mnli_validation.csv"),
-        _table("labelled", label_map=NLI_LABELS, change=_mnli_parts, a="a", b="b", label="label"), "OANC and others",
+    "mnli": _known(
+        "MultiNLI", "OANC and others", _nli(change=_mnli_parts, a="a", b="b", label="label"), "mnli-en",
+        ("train", "train"), train="mnli_train.csv", dev="mnli_validation.csv",
     ),
-    "parallel": Known(
-        "parallel en-ko", _splits("parallel-en-ko", train="train.tsv"),
-        partial(parallel, without=("xnli-dev", "wikiqa")),
-        "per source; less the two sources that may not go into shipped models",
+    "parallel": _known(
+        "parallel en-ko", "per source; less the two sources that may not go into shipped models",
+        partial(parallel, without=("xnli-dev", "wikiqa")), "parallel-en-ko", train="train.tsv",
     ),
-    "parallel-all": Known(
-        "parallel en-ko, all sources", _splits("parallel-en-ko", "experiment", train="train.tsv"), parallel,
-        "per source; two of them not for shipped models",
+    "parallel-all": _known(
+        "parallel en-ko, all sources", "per source; two of them not for shipped models", parallel, "parallel-en-ko",
+        ("experiment", "experiment"), train="train.tsv",
     ),
-    "tatoeba": Known("Tatoeba en-ko", {"test": Split(("tatoeba-en-ko",), "evaluation")}, _tatoeba, "CC BY 2.0"),
-    "question-pair": Known(  # in the file 0 means same and 1 different; here 'same' has the id 1
-        "Question pair", _splits("question-pair", train="kor_pair_train.csv", test="kor_Pair_test.csv"),
+    "tatoeba": Known("Tatoeba en-ko", "CC BY 2.0", {"test": Split(("tatoeba-en-ko",), "evaluation")}, _tatoeba),
+    "question-pair": _known(  # in the file 0 means same and 1 different; here 'same' has the id 1
+        "Question pair", "MIT",
         _table(
             "labelled", label_map={"1": "different", "0": "same"}, a="question1", b="question2", label="is_duplicate"
         ),
-        "MIT",
+        "question-pair", train="kor_pair_train.csv", test="kor_Pair_test.csv",
     ),
-    "chatbot": Known(
-        "Chatbot", _splits("chatbot", train="ChatbotData.csv"), _table("pairs", anchor="Q", positive="A"), "MIT"
+    "chatbot": _known("Chatbot", "MIT", _table("pairs", anchor="Q", positive="A"), "chatbot", train="ChatbotData.csv"),
+    "wordnet": _known(  # Debian's package wordnet-base has the files
+        "WordNet", "WordNet 3.0 licence: any use, the notice kept",
+        _table("pairs", format="txt", change=_synset, anchor="words", positive="meaning"), "wordnet",
+        train=("data.noun", "data.verb", "data.adj", "data.adv"),
     ),
-    "wordnet": Known(  # Debian's package wordnet-base has the files
-        "WordNet", _splits("wordnet", train=("data.noun", "data.verb", "data.adj", "data.adv")),
-        _table("pairs", format="txt", change=_synset, anchor="words", positive="meaning"),
-        "WordNet 3.0 licence: any use, the notice kept",
+    "parakqc": _known("ParaKQC", _CC_BY_SA, _parakqc, "parakqc", test="paraKQC_v1.txt"),
+    "ynat": _known(
+        "YNAT", "CC BY-SA 4.0; not the official split",
+        _table("classified", label_map=_TOPICS, text="title", label="topic"), "ynat",
+        train="train.csv", dev="val.csv", test="test.csv",
     ),
-    "parakqc": Known("ParaKQC", _splits("parakqc", test="paraKQC_v1.txt"), _parakqc, _CC_BY_SA),
-    "ynat": Known(
-        "YNAT", _splits("ynat", train="train.csv", dev="val.csv", test="test.csv"),
-        _table("classified", label_map=_TOPICS, text="title", label="topic"), "CC BY-SA 4.0; not the official split",
+    "nsmc": _known(
+        "NSMC", "CC0; our own split, nine to one", _nsmc, "nsmc",
+        train="nsmc_balanced_200k.tsv", test="nsmc_balanced_200k.tsv",
     ),
-    "nsmc": Known(
-        "NSMC",
-        _with_readers(
-            _splits("nsmc", train=_NSMC, test=_NSMC), lambda name: partial(_nsmc_part, part=0 if name == "train" else 1)
-        ),
-        _reviews, "CC0; our own split, nine to one",
-    ),
-    "nsmc-reviews": Known(
-        "NSMC reviews", _splits("nsmc", train="reviews.txt"), _table("plain", format="txt"), "CC0"
-    ),
-    "banking77": Known(  # both for few-shot evaluation
-        "Banking77", _splits("banking77", "evaluation", train="train.csv", test="test.csv"),
-        _table("classified", text="text", label="category"), "CC BY 4.0",
+    "nsmc-reviews": _known("NSMC reviews", "CC0", _table("plain", format="txt"), "nsmc", train="reviews.txt"),
+    "banking77": _known(  # both for few-shot evaluation
+        "Banking77", "CC BY 4.0", _table("classified", text="text", label="category"), "banking77", _EVALUATION,
+        train="train.csv", test="test.csv",
     ),
     "mr": _academic("MR", all="rt-polarity.all"),
     "cr": _academic("CR", all="custrev.all"),
@@ -577,15 +496,11 @@ DATASETS: dict[str, Known[Examples]] = {
 }  # fmt: skip
 
 RETRIEVAL_DATASETS: dict[str, Known[Retrieval]] = {
-    "korquad": Known(
-        "KorQuAD", _splits("korquad1", dev="dev.json"), korquad, "CC BY-ND 2.0 KR: no text of it may be shipped"
+    "korquad": _known(
+        "KorQuAD", "CC BY-ND 2.0 KR: no text of it may be shipped", korquad, "korquad1", dev="dev.json"
     ),
-    "nfcorpus": Known(
-        "NFCorpus",
-        _with_readers(
-            _splits("nfcorpus", "evaluation", train="nfcorpus.zip", dev="nfcorpus.zip", test="nfcorpus.zip"),
-            lambda name: partial(beir, split=name),
-        ),
-        beir, "research",
+    "nfcorpus": _known(
+        "NFCorpus", "research", beir, "nfcorpus", _EVALUATION,
+        train="nfcorpus.zip", dev="nfcorpus.zip", test="nfcorpus.zip",
     ),
 }  # fmt: skip

@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from munjang.data.columns import choose_column
-from munjang.data.readers import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, RowFile
+from munjang.data.files import COMPRESSED_SUFFIXES, FORMAT_SUFFIXES, RowFile
 from munjang.data.rows import (
     ReadLimits,
     ReadOptions,
     RowSource,
-    Table,
     UnusualTexts,
     check_characters,
     is_missing,
-    kind_of,
     open_source,
+    text_cell,
 )  # fmt: skip
 from munjang.errors import DataError, DataWarning, InputError, brief
 
@@ -41,23 +40,6 @@ WHOLE_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".text")  # read of a fold
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")  # more digits than a float holds exactly are rather an id
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,14})\.[0-9]{1,17}([eE][+-]?[0-9]{1,3})?")
 _SHOWN = 5  # skipped files that a message names
-
-
-@dataclass(frozen=True)
-class SkippedFiles:
-    """Files that were not read, with the reason for each; its string is a one-line summary."""
-
-    reasons: Mapping[Path, str] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.reasons)
-
-    def __str__(self) -> str:
-        suffixes = Counter(path.suffix.lower() for path in self.reasons).most_common()
-        counts = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in suffixes)
-        named = [f"{path} ({reason})" for path, reason in itertools.islice(self.reasons.items(), _SHOWN)]
-        more = f" and {len(self) - _SHOWN:,} more" if len(self) > _SHOWN else ""
-        return f"skipped {len(self):,} file{'s' * (len(self) != 1)} ({counts}): {', '.join(named)}{more}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +53,7 @@ class DocumentSurvey:
     id_column: str | None = None
     fields: tuple[str, ...] = ()  # metadata, in order of appearance
     numbers: frozenset[str] = frozenset()  # fields of a csv or tsv that are numbers
-    skipped: SkippedFiles = SkippedFiles()  # files of a folder that are not read
+    skipped: Mapping[Path, str] = field(default_factory=dict)  # files of a folder that are not read -> why
     unusual: UnusualTexts = field(default_factory=UnusualTexts)  # texts that look empty or missing
 
 
@@ -100,33 +82,18 @@ class DocumentFiles:
 
     def __iter__(self) -> Iterator[Document]:
         for source, survey in zip(self.sources, self.survey(), strict=True):
-            for _, document in self._documents(source)[1]:
+            for _, document in _open(source, self.column, self.id_column, self.metadata)[1]:
                 if document:
                     yield document | {name: _number(document[name]) for name in survey.numbers & document.keys()}
             if survey.unusual:
                 warnings.warn(f"{survey.name}: {survey.unusual}", DataWarning, stacklevel=2)
-
-    def _documents(self, source: RowFile) -> tuple[tuple[str, str | None], Iterator[tuple[str, Document]]]:
-        """The columns of text and id, and the place and document of every row; a blank line of txt has no document."""
-        table = source.open()
-        if not table.has_names and self.column is not None:
-            raise DataError(f"{source.name}: a txt file has no columns, so none can be chosen")
-        columns = _columns(table, self.column, self.id_column, source.name) if table.names else ("", None)
-
-        def documents() -> Iterator[tuple[str, Document]]:
-            for row in source.checked(table, table.read(None)):
-                place = source.where(row)
-                is_blank = not table.has_names and not str(row.values["text"]).strip()
-                yield place, {} if is_blank else as_document(row.values, columns, self.metadata, place)
-
-        return columns, documents()
 
     def _survey(self, source: RowFile, seen: set[str]) -> DocumentSurvey:
         count = blank = 0
         is_untyped = source.kind in ("csv", "tsv")
         numeric: dict[str, bool] = {}  # field -> whether all cells so far are numbers
         unusual_texts = UnusualTexts()
-        columns, documents = self._documents(source)
+        columns, documents = _open(source, self.column, self.id_column, self.metadata)
         for place, document in documents:
             if not document:
                 blank += 1
@@ -151,7 +118,9 @@ class DocumentFiles:
         )
 
     def _first(self, key: str) -> str:
-        documents = itertools.chain.from_iterable(self._documents(source)[1] for source in self.sources)
+        documents = itertools.chain.from_iterable(
+            _open(source, self.column, self.id_column, self.metadata)[1] for source in self.sources
+        )
         return next(place for place, document in documents if document.get("id") == key)
 
 
@@ -168,11 +137,6 @@ class WholeFiles:
     limits: ReadLimits | None = None
     _warned: list[str] = field(default_factory=list, init=False, repr=False)
 
-    @property
-    def skipped(self) -> SkippedFiles:
-        """The files in the folders that are not read."""
-        return self._files()[1]
-
     def survey(self) -> list[DocumentSurvey]:
         """Read everything once, so that an error shows before any work is done."""
         files, skipped = self._files()
@@ -187,34 +151,71 @@ class WholeFiles:
             text = self._read(path)
             unusual_texts.add(text, str(path))
             yield {"id": key, "text": text}
-        for report in filter(None, (skipped, unusual_texts)):
-            if str(report) not in self._warned:
-                self._warned.append(str(report))
-                warnings.warn(str(report), DataWarning, stacklevel=2)
+        for report in filter(None, (_skipped_files(skipped), str(unusual_texts) if unusual_texts else "")):
+            if report not in self._warned:
+                self._warned.append(report)
+                warnings.warn(report, DataWarning, stacklevel=2)
 
     def _read(self, path: Path) -> str:
         return "".join(RowFile(path, ReadOptions("txt", self.encoding, limits=self.limits)).content())
 
-    def _files(self) -> tuple[dict[str, Path], SkippedFiles]:
-        """Id and path of every file, in order; and the files that are not read."""
+    def _files(self) -> tuple[dict[str, Path], dict[Path, str]]:
+        """Id and path of every file, in order; and the files that are not read, with the reason."""
         files: dict[str, Path] = {}
         every_skipped: dict[Path, str] = {}
-        for given in map(Path, self.paths):
-            if str(given) == "-":
+        for path in map(Path, self.paths):
+            if str(path) == "-":
                 raise InputError("stdin (-) has no name to be the id of a whole document: name a file")
-            paths, skipped = _search(given) if given.is_dir() else ([given], {})
+            documents, skipped = _search(path) if path.is_dir() else ({path.name: path}, {})
             every_skipped |= skipped
-            if not paths:
-                more = f"; {SkippedFiles(skipped)}" if skipped else ""
+            if not documents:
+                more = f"; {_skipped_files(skipped)}" if skipped else ""
                 raise DataError(
-                    f"{given}: there is no document in this folder; expected {', '.join(WHOLE_SUFFIXES)}{more}"
+                    f"{path}: there is no document in this folder; expected {', '.join(WHOLE_SUFFIXES)}{more}"
                 )
-            for path in paths:
-                key = path.relative_to(given).as_posix() if given.is_dir() else path.name
-                if key in files:
-                    raise DataError(f"{path} and {files[key]} would both have the id {key!r}; index them separately")
-                files[key] = path
-        return files, SkippedFiles(every_skipped)
+            repeated = next((key for key in documents if key in files), None)
+            if repeated is not None:
+                raise DataError(
+                    f"{documents[repeated]} and {files[repeated]} would both have the id {repeated!r}; index them "
+                    "separately"
+                )
+            files |= documents
+        return files, every_skipped
+
+
+def _search(folder: Path) -> tuple[dict[str, Path], dict[Path, str]]:
+    """The files of a folder that are read, by their path in it; and why others are not, but for hidden ones."""
+    documents: dict[str, Path] = {}
+    skipped: dict[Path, str] = {}
+    for path in sorted(folder.rglob("*")):
+        suffix, inside = path.suffix.lower(), path.relative_to(folder)
+        if path.is_file() and suffix in WHOLE_SUFFIXES:
+            documents[inside.as_posix()] = path
+        elif any(part.startswith(".") for part in inside.parts):
+            continue
+        elif path.is_file():
+            skipped[path] = (
+                "compressed"
+                if suffix in COMPRESSED_SUFFIXES
+                else "a file of rows, index it without --whole-files"
+                if suffix in FORMAT_SUFFIXES
+                else "not plain text, convert it to .txt or .md"
+            )
+        elif path.is_symlink() and not path.exists():
+            skipped[path] = "a link to a file that does not exist"
+    return documents, skipped
+
+
+def _skipped_files(reasons: Mapping[Path, str]) -> str:
+    """A one-line summary of the files that are not read; nothing where there are none."""
+    if not reasons:
+        return ""
+    count = len(reasons)
+    suffixes = Counter(path.suffix.lower() or "without a suffix" for path in reasons).most_common()
+    counts = ", ".join(f"{number:,} {suffix}" for suffix, number in suffixes)
+    named = ", ".join(f"{path} ({reason})" for path, reason in itertools.islice(reasons.items(), _SHOWN))
+    more = f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
+    return f"skipped {count:,} file{'s' * (count != 1)} ({counts}): {named}{more}"
 
 
 def open_documents(source: object) -> Iterable[Any]:
@@ -241,12 +242,8 @@ class _TableDocuments:
         self._rows = rows
 
     def __iter__(self) -> Iterator[Document]:
-        rows = self._rows
-        table = rows.open()
-        with rows.errors():
-            columns = _columns(table, None, None, rows.name)
-            for row in rows.checked(table, table.read(None)):
-                yield as_document(row.values, columns, None, rows.where(row))
+        with self._rows.errors():
+            yield from (document for _, document in _open(self._rows)[1])
 
 
 class _CountedDocuments(_TableDocuments):
@@ -254,27 +251,48 @@ class _CountedDocuments(_TableDocuments):
         return self._rows.total or 0
 
 
-def _columns(
-    table: Table, column: str | int | None, id_column: str | None, where: str
-) -> tuple[str, str | None]:  # fmt: skip
-    """The columns of text and id; without `id_column` the id is in `id`, where there is such a column."""
+def _open(
+    source: RowSource, column: str | int | None = None, id_column: str | None = None,
+    metadata: Sequence[str] | None = None,
+) -> tuple[tuple[str, str | None], Iterator[tuple[str, Document]]]:  # fmt: skip
+    """The columns of text and id, and the place and document of every row; a blank line of txt has no document.
+
+    Without `id_column` the id is in `id`, where there is such a column.
+    """
+    table, where = source.open(), source.name
     names = table.names
+    if not names:
+        return ("", None), iter(())
+    if not table.has_names and column is not None:
+        raise DataError(f"{where}: a txt file has no columns, so none can be chosen")
     repeated = next((name for name, count in Counter(names).items() if count > 1), None)
     if repeated is not None:
         raise DataError(f"{where}: two columns are named {brief(repeated)}; names must differ")
     text_column = names[choose_column(names, column, where, strings=table.strings)]
     if id_column is None:
-        return text_column, "id" if "id" in names and text_column != "id" else None
-    if id_column not in names:
+        id_column = "id" if "id" in names and text_column != "id" else None
+    elif id_column not in names:
         raise DataError(f"{where}: there is no column {id_column!r} for ids; it has {', '.join(map(repr, names))}")
-    if id_column == text_column:
+    elif id_column == text_column:
         raise DataError(f"{where}: {id_column!r} cannot be both the text and the id; choose another (--column)")
-    return text_column, id_column
+    columns = (text_column, id_column)
+
+    def documents() -> Iterator[tuple[str, Document]]:
+        for row in source.read(table):
+            place = source.where(row)
+            is_blank = not table.has_names and not str(row.values["text"]).strip()
+            try:
+                document = {} if is_blank else as_document(row.values, columns, metadata)
+            except DataError as error:
+                raise DataError(f"{place}: {error}") from None
+            yield place, document
+
+    return columns, documents()
 
 
 def as_document(
-    values: Mapping[str, object], columns: tuple[str, str | None], metadata: Sequence[str] | None, where: str
-) -> Document:
+    values: Mapping[str, object], columns: tuple[str, str | None], metadata: Sequence[str] | None
+) -> Document:  # fmt: skip
     """Make a document of a row.
 
     Args:
@@ -287,44 +305,40 @@ def as_document(
     text_column, id_column = columns
     document: Document = {}
     if id_column is not None:
-        document["id"] = _id(values.get(id_column), id_column, where)
-    if text_column not in values:
-        raise DataError(f"{where}: there is no {text_column!r}; it has {', '.join(map(repr, values))}")
-    text = values[text_column]
-    if not isinstance(text, str):
-        raise DataError(f"{where}: expected a text in {text_column!r}, got {kind_of(text)}")
-    check_characters(text, where)
-    document["text"] = text
+        document["id"] = _id(values.get(id_column), id_column)
+    document["text"] = text = text_cell(values, text_column)
+    check_characters(text)
     others = [name for name in values if name not in columns]
     for name in others if metadata is None else [name for name in metadata if name in values]:
-        value = _metadata_value(values[name], name, where)
-        if value is not None:
-            if name in ("text", "id"):
-                raise DataError(
-                    f"{where}: the column {name!r} cannot be metadata, a document has its own {name}: rename it, or "
-                    "choose the columns to keep (--metadata)"
-                )
-            document[name] = value
+        value = _metadata_value(values[name], name)
+        if value is None:
+            continue
+        if name in ("text", "id"):
+            raise DataError(
+                f"the column {name!r} cannot be metadata, a document has its own {name}: rename it, or choose the "
+                "columns to keep (--metadata)"
+            )
+        document[name] = value
     return document
 
 
-def _id(value: object, column: str, where: str) -> str:
+def _id(value: object, column: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         shown = "nothing" if value is None or value == "" else brief(value)
-        raise DataError(f"{where}: expected an id (a text or a whole number) in {column!r}, got {shown}")
+        raise DataError(f"expected an id (a text or a whole number) in {column!r}, got {shown}")
     return str(value)
 
 
-def _metadata_value(value: object, name: str, where: str) -> object:
+def _metadata_value(value: object, name: str) -> object:
     """A value that metadata can hold; None where there is none."""
     if is_missing(value) or value == "":
         return None
     if isinstance(value, str):
-        check_characters(value, where)
+        check_characters(value)
     if isinstance(value, float) and math.isinf(value):
-        raise DataError(f"{where}: {name!r} holds {value}, which is not a finite number")
+        raise DataError(f"{name!r} holds {value}, which is not a finite number")
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
@@ -332,12 +346,12 @@ def _metadata_value(value: object, name: str, where: str) -> object:
     if isinstance(value, decimal.Decimal):
         return float(value)
     if isinstance(value, list):
-        items = [_metadata_value(item, name, where) for item in value if not isinstance(item, list)]
+        items = [_metadata_value(item, name) for item in value if not isinstance(item, list)]
         if len(items) == len(value) and None not in items:
             return items or None
     raise DataError(
-        f"{where}: {name!r} must be a text, a number, true or false, or a list of these, got {brief(value)}; leave the "
-        "column out (--metadata) or flatten it"
+        f"{name!r} must be a text, a number, true or false, or a list of these, got {brief(value)}; leave the column "
+        "out (--metadata) or flatten it"
     )
 
 
@@ -346,26 +360,3 @@ def _number(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     return int(cell) if _WHOLE.fullmatch(cell) else float(cell) if _DECIMAL.fullmatch(cell) else cell
-
-
-def _search(folder: Path) -> tuple[list[Path], dict[Path, str]]:
-    """The files of a folder that are read, and the reason for each other one that is not hidden."""
-    paths: list[Path] = []
-    skipped: dict[Path, str] = {}
-    for path in sorted(folder.rglob("*")):
-        suffix = path.suffix.lower()
-        if path.is_file() and suffix in WHOLE_SUFFIXES:
-            paths.append(path)
-        elif any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue
-        elif path.is_file():
-            skipped[path] = (
-                "compressed"
-                if suffix in COMPRESSED_SUFFIXES
-                else "a file of rows, index it without --whole-files"
-                if suffix in FORMAT_SUFFIXES
-                else "not plain text, convert it to .txt or .md"
-            )
-        elif path.is_symlink() and not path.exists():
-            skipped[path] = "a link to a file that does not exist"
-    return paths, skipped

@@ -15,25 +15,32 @@ Lengths, ranges, label ids and groups are checked when an `Examples` is made, so
 
 The vectors of a teacher may be larger than the memory: a `np.memmap` is checked block by block and stays on the disk,
 as do consecutive rows of it. Any other selection of its rows is a copy in memory.
+
+The functions below make examples of one kind of those of another. Losses that learn from pairs take every positive as
+true, so only entailments become positives of NLI: feeding all of NLI to such a loss is a well-known mistake. A sentence
+is never its own positive. What is left out is counted in `reading`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
-from typing import Any
+from itertools import chain, cycle, islice
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from munjang.data.columns import Kind, check_columns, check_kind
-from munjang.data.normalise import same_key
+from munjang.data.columns import Kind, check_columns, check_kind, some_of
+from munjang.data.overlaps import normalise, same_key
 from munjang.data.reading import Array, LabelMap, Reading, read_examples
-from munjang.data.rows import Source, open_rows, read_texts
+from munjang.data.rows import Source, read_texts
 from munjang.errors import InputError
 
+WithoutNegative = Literal["leave out", "borrow"]
 _BLOCK = 1 << 22  # values checked at a time
+_ITSELF = "a sentence paired with itself"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,8 +105,8 @@ class Examples:
             ('긍정', '부정')
         """
         return read_examples(
-            open_rows(rows, name=name), kind=kind, columns=columns, label_map=label_map, score_range=score_range,
-            any_labels=any_labels, drop_outside=drop_outside, name=name,
+            rows, kind=kind, columns=columns, label_map=label_map, score_range=score_range, any_labels=any_labels,
+            drop_outside=drop_outside, name=name,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -116,39 +123,47 @@ class Examples:
         """Return one row to show: its texts, and its score, label name or relevance."""
         if not -len(self) <= i < len(self):
             raise self._error(f"row must be 0..{len(self) - 1}, got {i}")
-        found: dict[str, object] = {role: texts[i] for role, texts in self.columns.items()}
-        if self.targets is not None:
-            if self.kind in ("labelled", "classified"):
-                found["label"] = self.labels[int(self.targets[i])]
-            elif self.kind in ("scored", "ranked"):
-                found["score" if self.kind == "scored" else "relevance"] = float(self.targets[i])
-            else:
-                found["scores" if self.kind == "pairs" else "vector"] = self.targets[i]
-        return found
+        row: dict[str, object] = {role: texts[i] for role, texts in self.columns.items()}
+        if self.targets is None:
+            return row
+        target = self.targets[i]
+        if self.labels:
+            return row | {"label": self.labels[int(target)]}
+        names = {"scored": "score", "ranked": "relevance", "pairs": "scores", "taught": "vector"}
+        return row | {names[self.kind]: float(target) if target.ndim == 0 else target}
 
     def take(self, rows: Array | Sequence[int], *, name: str | None = None) -> Examples:
         """Return these rows in this order; of ranked examples, the rows of one query must stay together."""
-        places = self._places(rows)
+        places, targets, groups = self._places(rows), self.targets, self.groups
+        if targets is not None:
+            # Consecutive vectors are a view, which leaves a memory map on the disk.
+            is_run = targets.ndim == 2 and len(places) > 0 and bool((np.diff(places) == 1).all())
+            targets = targets[int(places[0]) : int(places[-1]) + 1] if is_run else targets[places]
+        if groups is not None:
+            taken = groups[places]
+            groups = np.cumsum(np.diff(taken, prepend=taken[:1]) != 0)  # numbered upward in the new order
+            if len(np.unique(groups)) != len(np.unique(taken)):
+                raise self._error("the rows of one query must stay together when ranked examples are taken")
         return replace(
             self,
             name=self.name if name is None else name,
             columns={role: [texts[row] for row in places.tolist()] for role, texts in self.columns.items()},
-            targets=None if self.targets is None else _taken(self.targets, places),
-            groups=None if self.groups is None else _renumbered(self.groups[places], self._called),
+            targets=targets,
+            groups=groups,
             reading=self.reading.taken(len(places), len(self)),
         )
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Examples, Examples]:
         """Return (the rest, about `fraction` of the rows), drawn at random, in the old order; queries stay whole."""
-        units = np.arange(len(self)) if self.groups is None else np.unique(self.groups)
-        size = round(len(units) * fraction) if 0 < fraction < 1 else 0
-        if not 0 < size < len(units):
-            what = "rows" if self.groups is None else "queries"
+        units = np.arange(len(self)) if self.groups is None else self.groups
+        different = np.unique(units)
+        size = round(len(different) * fraction) if 0 < fraction < 1 else 0
+        if not 0 < size < len(different):
             raise self._error(
-                f"fraction must be in 0..1 and leave {what} of {len(units):,} on both sides, got {fraction}"
+                f"fraction must be in 0..1 and leave some of {len(different):,} "
+                f"{'rows' if self.groups is None else 'queries'} on both sides, got {fraction}"
             )
-        chosen = np.random.default_rng(seed).choice(units, size, replace=False)
-        inside = np.isin(units if self.groups is None else self.groups, chosen)
+        inside = np.isin(units, np.random.default_rng(seed).choice(different, size, replace=False))
         return self.take(np.flatnonzero(~inside)), self.take(np.flatnonzero(inside))
 
     def without_duplicates(self) -> Examples:
@@ -157,17 +172,24 @@ class Examples:
         A mirrored row, (b, a), is a duplicate where the kind has no direction: scores, labels other than NLI's, and
         pairs without negatives. Dropped rows are counted in `reading`. The same texts with a different target stay.
         """
+        is_symmetric = {
+            "scored": True,
+            "labelled": "entailment" not in self.labels,
+            "pairs": len(self.columns) == 2,
+        }.get(self.kind, False)
+        targets: Iterable[object] = [None] * len(self)
+        if self.targets is not None and self.targets.ndim == 1:
+            targets = self.targets.tolist()
+        elif self.targets is not None:  # hashes: the vectors of a teacher may be larger than the memory
+            targets = (hashlib.blake2b(vector.tobytes(), digest_size=16).digest() for vector in self.targets)
         seen: set[object] = set()
-        kept: list[int] = []
-        mirrored = self._is_symmetric
+        dropped: list[int] = []
         keys = ([same_key(text) for text in texts] for texts in self.columns.values())
-        for place, (key, target) in enumerate(zip(zip(*keys, strict=True), self._target_keys(), strict=True)):
-            found = (tuple(sorted(key)) if mirrored else key, target)
-            if found not in seen:
-                seen.add(found)
-                kept.append(place)
-        dropped = np.ones(len(self), dtype=np.bool_)
-        dropped[kept] = False
+        for place, (key, target) in enumerate(zip(zip(*keys, strict=True), targets, strict=True)):
+            row = (tuple(sorted(key)) if is_symmetric else key, target)
+            if row in seen:
+                dropped.append(place)
+            seen.add(row)
         return self.less(dropped, reason="the same row again")
 
     def less(self, rows: Array | Sequence[int], *, reason: str) -> Examples:
@@ -175,22 +197,6 @@ class Examples:
         taken = self.take(np.delete(np.arange(len(self)), self._places(rows)))
         count = len(self) - len(taken)
         return replace(taken, reading=self.reading.refusing({reason: count} if count else {}))
-
-    @property
-    def _is_symmetric(self) -> bool:
-        if self.kind == "labelled":
-            return "entailment" not in self.labels
-        return self.kind == "scored" or (self.kind == "pairs" and len(self.columns) == 2)
-
-    def _target_keys(self) -> Iterable[object]:
-        """Return a hashable key for every target: arrays and tensors compare by identity or not at all."""
-        if self.targets is None:
-            return [None] * len(self)
-        if self.targets.ndim == 1:
-            values: list[object] = self.targets.tolist()
-            return values
-        # Hashes: the vectors of a teacher may be larger than the memory.
-        return (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in self.targets)
 
     @property
     def _called(self) -> str:
@@ -208,27 +214,12 @@ class Examples:
         if kind == "plain":
             raise self._error("plain texts have no targets, got some")
         targets = _as_array(self.targets)
-        shapes = {
-            "pairs": (count, len(self.columns) - 1),
-            "taught": (count, targets.shape[1] if targets.ndim == 2 else 0),
-        }
-        wanted = shapes.get(kind, (count,))
-        if targets.shape != wanted:
-            raise self._error(f"targets must be of shape {list(wanted)}, got {list(targets.shape)}")
+        widths = {"pairs": [len(self.columns) - 1], "taught": list(targets.shape[1:2]) or [0]}
+        wanted = [count, *widths.get(kind, [])]
+        if list(targets.shape) != wanted:
+            raise self._error(f"targets must be of shape {wanted}, got {list(targets.shape)}")
         if kind in ("labelled", "classified"):
-            if not self.labels:
-                raise self._error(f"examples of kind {kind!r} need the names of their labels")
-            if len(set(self.labels)) != len(self.labels):
-                raise self._error(f"label names must differ from each other, got {self.labels}")
-            if count and targets.dtype.kind not in "iu":
-                raise self._error(f"labels must be whole numbers, got {targets.dtype}")
-            outside = np.flatnonzero((targets < 0) | (targets >= len(self.labels)))
-            if len(outside):
-                raise self._error(
-                    f"label ids must be 0..{len(self.labels) - 1} ({', '.join(self.labels[:10])}), got "
-                    f"{targets[outside[0]]}; the first in row {outside[0]}, {len(outside):,} in all"
-                )
-            return targets.astype(np.int64, copy=False)
+            return self._checked_labels(targets)
         if self.labels:
             raise self._error(f"examples of kind {kind!r} have no labels, got {self.labels}")
         if targets.dtype.kind not in "fiu":
@@ -236,7 +227,7 @@ class Examples:
         if not (kind == "taught" and targets.dtype == np.float16):
             targets = targets.astype(np.float32, copy=False)
         bad = [~np.isfinite(block).reshape(len(block), -1).all(axis=1) for block in blocks_of(targets)]
-        rows = np.flatnonzero(np.concatenate(bad)) if bad else np.zeros(0, np.int64)
+        rows = np.flatnonzero(np.concatenate(bad) if bad else np.zeros(0))
         if len(rows):
             raise self._error(f"targets must be finite; the first in row {rows[0]}, {len(rows):,} in all")
         if kind == "scored" and count and not (targets.min() >= 0 and targets.max() <= 1):
@@ -245,6 +236,21 @@ class Examples:
                 "read them with score_range"
             )
         return targets
+
+    def _checked_labels(self, ids: Array) -> Array:
+        if not self.labels:
+            raise self._error(f"examples of kind {self.kind!r} need the names of their labels")
+        if len(set(self.labels)) != len(self.labels):
+            raise self._error(f"label names must differ from each other, got {self.labels}")
+        if len(ids) and ids.dtype.kind not in "iu":
+            raise self._error(f"labels must be whole numbers, got {ids.dtype}")
+        outside = np.flatnonzero((ids < 0) | (ids >= len(self.labels)))
+        if len(outside):
+            raise self._error(
+                f"label ids must be 0..{len(self.labels) - 1} ({some_of(self.labels)}), got {ids[outside[0]]}; the "
+                f"first in row {outside[0]}, {len(outside):,} in all"
+            )
+        return ids.astype(np.int64, copy=False)
 
     def _checked_groups(self) -> Array | None:
         if (self.groups is not None) != (self.kind == "ranked"):
@@ -259,15 +265,13 @@ class Examples:
     def _places(self, rows: Array | Sequence[int]) -> Array:
         """Row numbers, of numbers or of a mask."""
         places = _as_array(rows)
-        if places.dtype == np.bool_ and places.shape != (len(self),):
-            raise self._error(f"a mask must have one entry a row ({len(self):,}), got shape {list(places.shape)}")
         if places.dtype == np.bool_:
+            if places.shape != (len(self),):
+                raise self._error(f"a mask must have one entry a row ({len(self):,}), got shape {list(places.shape)}")
             return np.flatnonzero(places)
-        if places.size == 0:
-            return np.zeros(0, dtype=np.int64)
-        if places.ndim != 1 or places.dtype.kind not in "iu":
+        if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise self._error(f"rows must be a list of whole numbers, got {places.dtype} {list(places.shape)}")
-        if places.min() < 0 or places.max() >= len(self):
+        if places.size and not (places.min() >= 0 and places.max() < len(self)):
             raise self._error(f"rows must be 0..{len(self) - 1}, got {places.min()}..{places.max()}")
         return places.astype(np.int64, copy=False)
 
@@ -283,44 +287,23 @@ class Retrieval:
     reading: Reading = field(default_factory=Reading)
 
     def __post_init__(self) -> None:
-        for what, texts in (("queries", self.queries), ("corpus", self.corpus)):
+        documents = chain.from_iterable(self.relevant.values())
+        for part, texts, judged in (("queries", self.queries, self.relevant), ("corpus", self.corpus, documents)):
             wrong = next((key for key, text in texts.items() if not isinstance(text, str)), None)
             if wrong is not None:
                 raise InputError(
-                    f"{self.name}: {what}[{wrong!r}] must be a string, got {type(texts[wrong]).__name__}. An empty "
+                    f"{self.name}: {part}[{wrong!r}] must be a string, got {type(texts[wrong]).__name__}. An empty "
                     "text is '', a missing one must be left out or replaced"
                 )
-        queries = [query for query in self.relevant if query not in self.queries]
-        documents = {
-            document for grades in self.relevant.values() for document in grades if document not in self.corpus
-        }
-        for what, ids in (("queries", queries), ("documents", sorted(documents))):
-            if ids:
+            missing = sorted({key for key in judged if key not in texts})
+            if missing:
                 raise InputError(
-                    f"{self.name}: {len(ids):,} {what} of `relevant` are not there, such as {', '.join(islice(ids, 3))}"
+                    f"{self.name}: {len(missing):,} ids of `relevant` are not in {part}: {some_of(missing, 3)}"
                 )
 
     def __len__(self) -> int:
         """Number of queries with a relevant document."""
         return sum(any(grade > 0 for grade in grades.values()) for grades in self.relevant.values())
-
-    def as_ranked(self) -> Examples:
-        """Return the judged pairs of query and document, for reranking and for the leakage check."""
-        pairs = [
-            (query, document, grade) for query, grades in self.relevant.items() for document, grade in grades.items()
-        ]
-        numbers = {query: place for place, query in enumerate(self.relevant)}
-        return Examples(
-            self.name,
-            "ranked",
-            {
-                "query": [self.queries[query] for query, _, _ in pairs],
-                "document": [self.corpus[document] for _, document, _ in pairs],
-            },
-            np.asarray([grade for _, _, grade in pairs], dtype=np.float32),
-            groups=np.asarray([numbers[query] for query, _, _ in pairs], dtype=np.int64),
-            reading=self.reading,
-        )
 
 
 def join(parts: Sequence[Examples], *, name: str) -> Examples:
@@ -369,18 +352,182 @@ def blocks_of(values: Array) -> Iterator[Array]:
     return (values[at : at + rows] for at in range(0, len(values), rows))
 
 
-def _taken(targets: Array, places: Array) -> Array:
-    """Some rows; consecutive ones are a view, which leaves a memory map on the disk."""
-    if len(places) and targets.ndim == 2 and (np.diff(places) == 1).all():
-        return targets[int(places[0]) : int(places[-1]) + 1]
-    return targets[places]
+class _Premise(NamedTuple):
+    """The hypotheses that a premise entails and contradicts, by normalised text."""
+
+    text: str
+    entailed: dict[str, str]
+    contradicting: dict[str, str]
 
 
-def _renumbered(groups: Array, called: str) -> Array:
-    """The groups in a new order, numbered upward again."""
-    if len(groups) == 0 or (np.diff(groups) >= 0).all():
-        return groups
-    runs = np.concatenate([[0], np.cumsum(np.diff(groups) != 0)])
-    if runs[-1] + 1 != len(np.unique(groups)):
-        raise InputError(f"{called}: the rows of one query must stay together when ranked examples are taken")
-    return runs.astype(np.int64)
+def nli_triplets(
+    examples: Examples, *, both_directions: bool = False, without_negative: WithoutNegative = "leave out", seed: int = 0
+) -> Examples:
+    """Make (premise, its entailment, its contradiction) of NLI; neutral pairs are not used.
+
+    Each entailment and each contradiction of a premise occurs at least once.
+
+    Args:
+        both_directions: add (entailment, premise, contradiction), as is usual for Korean models.
+        without_negative: a premise without a contradiction is left out, or borrows one of another premise.
+    """
+    if without_negative not in ("leave out", "borrow"):
+        raise InputError(f"without_negative must be 'leave out' or 'borrow', got {without_negative!r}")
+    left_out = Counter[str]()
+    premises = _premises(examples, left_out)
+    contradictions = [text for premise in premises for text in premise.contradicting.values()]
+    if not contradictions:
+        raise InputError(
+            f"{examples.name}: there is not one contradiction to be a negative; munjang.data.nli_pairs "
+            "takes the entailments alone, for the recipe contrastive"
+        )
+    generator = np.random.default_rng(seed)
+    rows: list[tuple[str, str, str]] = []
+    for premise in premises:
+        positives, negatives = list(premise.entailed.values()), list(premise.contradicting.values())
+        if not positives:
+            left_out["contradiction without an entailment"] += len(negatives)
+            continue
+        if not negatives and without_negative == "leave out":
+            left_out["entailment without a contradiction"] += len(positives)
+            continue
+        negatives = negatives or [_borrowed(contradictions, premise, generator) for _ in positives]
+        count = max(len(positives), len(negatives))
+        for positive, negative in islice(zip(cycle(positives), cycle(negatives), strict=False), count):
+            rows.append((premise.text, positive, negative))
+            if both_directions:
+                rows.append((positive, premise.text, negative))
+    return _with_rows(examples, ("anchor", "positive", "negative"), rows, left_out)
+
+
+def nli_pairs(examples: Examples, *, both_directions: bool = False) -> Examples:
+    """Make (premise, its entailment) of NLI; neutral and contradicting pairs are not used."""
+    left_out = Counter[str]()
+    rows: list[tuple[str, str]] = []
+    for premise in _premises(examples, left_out):
+        left_out["contradiction"] += len(premise.contradicting)
+        for positive in premise.entailed.values():
+            rows.append((premise.text, positive))
+            if both_directions:
+                rows.append((positive, premise.text))
+    return _with_rows(examples, ("anchor", "positive"), rows, left_out)
+
+
+def labelled_to_pairs(examples: Examples, positive: str | Collection[str]) -> Examples:
+    """Select the pairs with a positive label, as anchor and positive. For NLI see `nli_pairs`."""
+    _check_kind(examples, "labelled")
+    wanted = [positive] if isinstance(positive, str) else list(positive)
+    unknown = [name for name in wanted if name not in examples.labels]
+    if unknown or not wanted:
+        raise InputError(
+            f"{examples.name}: positive must be of {some_of(examples.labels)}, got {', '.join(unknown) or 'none'}"
+        )
+    reasons = ["" if name in wanted else f"label {name}" for name in examples.labels]
+    pairs = _positives(examples, lambda label: reasons[int(label)])
+    if not len(pairs):
+        raise InputError(f"{examples.name}: there is not one pair with the label {' or '.join(wanted)}")
+    return pairs
+
+
+def scored_to_pairs(examples: Examples, threshold: float) -> Examples:
+    """Select the pairs whose score (0..1) is at least the threshold, as anchor and positive."""
+    _check_kind(examples, "scored")
+    reason = f"score below {threshold:g}"
+    pairs = _positives(examples, lambda score: reason if score < np.float32(threshold) else "")
+    if not len(pairs):
+        scores = np.asarray(examples.targets)
+        highest = f"the highest is {scores.max():g}" if len(scores) else "there are none"
+        raise InputError(f"{examples.name}: no score reaches the threshold {threshold:g}; {highest}")
+    return pairs
+
+
+def scored_to_labelled(examples: Examples, threshold: float) -> Examples:
+    """Label scored pairs: 'same' (1) where the score (0..1) is at least the threshold, else 'different' (0)."""
+    _check_kind(examples, "scored")
+    ids = (np.asarray(examples.targets) >= np.float32(threshold)).astype(np.int64)
+    return replace(examples, kind="labelled", targets=ids, labels=("different", "same"))
+
+
+def labelled_to_scored(examples: Examples, *, positive: str | None = None) -> Examples:
+    """Score pairs with one of two labels: 1 for the positive label (default: the second), 0 for the other."""
+    _check_kind(examples, "labelled")
+    if len(examples.labels) != 2:
+        raise InputError(
+            f"{examples.name}: expected two labels, got {len(examples.labels):,} ({some_of(examples.labels)}). "
+            "Is this the column of the labels? Else take the rows of two labels first"
+        )
+    positive = examples.labels[1] if positive is None else positive
+    if positive not in examples.labels:
+        raise InputError(f"{examples.name}: positive must be one of {', '.join(examples.labels)}, got {positive!r}")
+    scores = (np.asarray(examples.targets) == examples.labels.index(positive)).astype(np.float32)
+    return replace(examples, kind="scored", targets=scores, labels=())
+
+
+def _premises(examples: Examples, left_out: Counter[str]) -> list[_Premise]:
+    """Premises in the order of their first rows, with their entailments and contradictions."""
+    _check_kind(examples, "labelled")
+    names = [label.strip().casefold() for label in examples.labels]
+    if not {"entailment", "contradiction"} <= set(names):
+        raise InputError(
+            f"{examples.name}: expected the labels entailment, neutral, contradiction; got {some_of(examples.labels)}"
+        )
+    premises: dict[str, _Premise] = {}
+    columns = examples.columns
+    for a, b, label in zip(columns["a"], columns["b"], np.asarray(examples.targets).tolist(), strict=True):
+        name = names[label]
+        if name == "neutral":
+            left_out["neutral"] += 1
+            continue
+        key, premise = normalise(b), premises.setdefault(same_key(a), _Premise(a, {}, {}))
+        if key == normalise(a):
+            left_out[_ITSELF if name == "entailment" else "a sentence that contradicts itself"] += 1
+            continue
+        hypotheses = premise.entailed if name == "entailment" else premise.contradicting
+        if key in hypotheses:
+            left_out["the same row again"] += 1
+        hypotheses.setdefault(key, b)
+    for premise in premises.values():
+        for key in premise.entailed.keys() & premise.contradicting.keys():
+            del premise.entailed[key], premise.contradicting[key]
+            left_out["entailment and contradiction at once"] += 2
+    if not any(premise.entailed for premise in premises.values()):
+        raise InputError(f"{examples.name}: there is not one entailment, and only entailments are positives")
+    return list(premises.values())
+
+
+def _borrowed(contradictions: Sequence[str], premise: _Premise, generator: np.random.Generator) -> str:
+    """A contradiction of another premise that is neither this premise nor entailed by it."""
+    own = {normalise(premise.text), *premise.entailed}
+    for _ in range(100):
+        text = contradictions[int(generator.integers(len(contradictions)))]
+        if normalise(text) not in own:
+            return text
+    raise InputError(f"no negative can be borrowed for {premise.text[:60]!r}: all contradictions are entailed by it")
+
+
+def _positives(examples: Examples, why_not: Callable[[float], str]) -> Examples:
+    """The pairs whose target has no reason against it, less those of a sentence with itself."""
+    left_out = Counter[str]()
+    rows: list[tuple[str, str]] = []
+    columns = examples.columns
+    for a, b, target in zip(columns["a"], columns["b"], np.asarray(examples.targets).tolist(), strict=True):
+        reason = why_not(target) or (_ITSELF if normalise(a) == normalise(b) else "")
+        if reason:
+            left_out[reason] += 1
+        else:
+            rows.append((a, b))
+    return _with_rows(examples, ("anchor", "positive"), rows, left_out)
+
+
+def _with_rows(
+    examples: Examples, roles: Sequence[str], rows: Sequence[Sequence[str]], left_out: Counter[str]
+) -> Examples:
+    columns = {role: [row[place] for row in rows] for place, role in enumerate(roles)}
+    counts = {reason: count for reason, count in left_out.items() if count}
+    reading = examples.reading.refusing(counts, f"{len(rows):,} of {' / '.join(roles)} made of them")
+    return Examples(examples.name, "pairs", columns, reading=reading)
+
+
+def _check_kind(examples: Examples, kind: Kind) -> None:
+    if examples.kind != kind:
+        raise InputError(f"{examples.name}: expected examples of kind {kind!r}, got {examples.kind!r}")

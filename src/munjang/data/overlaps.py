@@ -1,24 +1,61 @@
-"""Leakage: evaluation sentences in training data, counted, shown, and removable.
+"""When two texts count as the same, and leakage: evaluation sentences in training data, counted, shown, removable.
 
-Texts are compared exactly and after normalisation (NFKC, no case, no spaces, no punctuation), as 64-bit hashes: time
-grows with the rows only, and a text takes a few bytes. Two of two million different texts share a hash about once in
-ten million runs.
+`same_key` ignores what typing varies without meaning (case, full and half width, runs of spaces) and serves to drop
+duplicates, where a mistake loses a row. `normalise` ignores spaces and punctuation too, which Korean texts vary freely,
+and serves to find leaked sentences, where a mistake hides one.
+
+Leakage compares texts exactly and normalised, as 64-bit hashes: time grows with the rows only, and a text takes a few
+bytes. Two of two million different texts share a hash about once in ten million runs.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from munjang.data.examples import Examples
-from munjang.data.normalise import normalise
+if TYPE_CHECKING:
+    from munjang.data.examples import Examples
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 _SHOWN = 5  # texts that are shown of every set
+
+
+class _WithoutMarks(dict[int, int | None]):
+    """A table for str.translate that drops spaces, punctuation and invisible characters; filled as it is used."""
+
+    def __missing__(self, code: int) -> int | None:
+        dropped = unicodedata.category(chr(code))[0] in "PZC"
+        self[code] = None if dropped else code
+        return self[code]
+
+
+_TABLE = _WithoutMarks()
+
+
+def same_key(text: str) -> str:
+    """The text in NFKC, without case, with single spaces."""
+    return " ".join(_folded(text).split())
+
+
+def normalise(text: str) -> str:
+    """The text in NFKC, without case, spaces and punctuation; a text of nothing else keeps its punctuation."""
+    folded = _folded(text)
+    return _composed(folded.translate(_TABLE) or "".join(folded.split()))
+
+
+def _folded(text: str) -> str:
+    """NFKC before and after the case is gone: folding can take a letter apart, and keys must not depend on that."""
+    return _composed(_composed(text).casefold())
+
+
+def _composed(text: str) -> str:
+    """NFKC; again after a step that drops characters, because a mark may now stand beside a new letter."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 @dataclass(frozen=True, eq=False)

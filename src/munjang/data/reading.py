@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,13 +21,15 @@ import numpy.typing as npt
 from munjang.data.columns import (
     PAIR_LABELS,
     PAIR_SCORES,
-    TARGET_ROLES,
+    ROLES,
     Kind,
     check_kind,
     choose_columns,
     has_numbered_columns,
+    shortened,
+    some_of,
 )  # fmt: skip
-from munjang.data.rows import Format, ReadOptions, RowSource, check_characters, is_missing, open_rows
+from munjang.data.rows import Format, ReadOptions, RowSource, Source, check_characters, is_missing, open_rows
 from munjang.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ _MANY_NUMBERS = 50  # different whole numbers with gaps are scores or ids
 _WHOLE = re.compile(r"([+-]?[0-9]+)\.0+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _SHOWN = 20  # refused rows that a report keeps
-_LONGEST = 100  # characters of a row that are shown
 _USUAL_RANGES = ((0, 1), (-1, 1), (1, 5), (0, 5), (0, 10), (0, 100))
 
 
@@ -119,19 +119,21 @@ class ReadingCounter:
         self._first: list[Refused] = []
         self._counts: Counter[str] = Counter()
 
-    def refuse(self, place: str, reason: str, cells: Sequence[object]) -> None:
+    def refuse(self, place: str, reason: str, cells: Collection[object]) -> None:
+        """Count a row that cannot be used."""
         self._counts[reason] += 1
         if len(self._first) < _SHOWN:
             shown = " | ".join("" if cell is None else str(cell) for cell in cells).replace("\n", " ")
-            self._first.append(Refused(f"{self._source} {place}".lstrip(), reason, _short(shown)))
+            self._first.append(Refused(f"{self._source} {place}".lstrip(), reason, shortened(shown)))
 
     def reading(self, rows: int, notes: tuple[str, ...] = ()) -> Reading:
+        """Return the report on this number of rows, refused ones included."""
         used = rows - self._counts.total()
         return Reading(self._source, rows, used, tuple(self._first), dict(self._counts), notes)
 
 
 def read_examples(
-    source: str | Path | RowSource,
+    source: Source | RowSource,
     *,
     kind: Kind,
     columns: Mapping[str, str | int] | None = None,
@@ -146,7 +148,7 @@ def read_examples(
     """Read a file of examples: csv, tsv, jsonl, json or Parquet; plain texts also from txt, one on each line.
 
     Args:
-        source: a path, or what `open_rows` returns for one (with its own format and encoding).
+        source: a path, anything else that `open_rows` takes, or what it returns (with its own format and encoding).
         kind: scored, labelled, pairs, classified, ranked, taught or plain.
         columns: role -> name or number (from 0; the file has no header then) of a column. The roles: a, b, score or
             label; anchor, positive, negative; text, label; query, document, relevance; text, translation, vector.
@@ -179,7 +181,7 @@ def read_examples(
         raise InputError(f"label_map is for examples of kind 'labelled' or 'classified', not {kind!r}")
     if not isinstance(source, RowSource):
         options = ReadOptions(format, encoding, header=not has_numbered_columns(columns))
-        source = open_rows(source, options=options)
+        source = open_rows(source, options=options, name=name or "")
     label = source.short_name or "the rows"
     table = source.open()
     if kind != "plain" and not table.has_names:
@@ -188,14 +190,14 @@ def read_examples(
         raise DataError(f"{label}: there is not a single row")
     chosen = choose_columns(table.names, kind, columns, label)
     labels = None if label_map is None else read_label_map(label_map)
-    target_key = None if chosen.target is None else table.keys[chosen.target]
-    target_name = "" if target_key is None else _called(target_key, TARGET_ROLES[kind])
-    parse = _target_parser(
-        kind, target_name, score_range, labels, len(chosen.texts) - 1 if kind == "pairs" else None
-    )  # fmt: skip
     texts: dict[str, list[str]] = {role: [] for role in chosen.texts}
     cells = [(texts[role], table.keys[at], _called(table.names[at], role)) for role, at in chosen.texts.items()]
-    targets: list[Any] = []
+    target_key, target_name, targets = "", "", []
+    if chosen.target is not None:
+        target_key = table.keys[chosen.target]
+        target_name = _called(target_key, ROLES[kind].target or "")
+    size = len(chosen.texts) - 1 if kind == "pairs" else None
+    parse = _target_parser(kind, target_name, score_range, labels, size)
     counter, count = ReadingCounter(source.short_name), 0
     outside: list[tuple[str, float | str]] = []
     for row in table.read(None):
@@ -204,10 +206,10 @@ def read_examples(
             if row.problem:
                 raise RefusedCell(row.problem)
             row_texts = [_text_cell(row.values.get(key), called) for _, key, called in cells]
-            if target_key is not None:
-                targets.append(parse(row.values.get(target_key)))
+            if chosen.target is not None:
+                targets.append(parse(_present(row.values.get(target_key), target_name)))
         except RefusedCell as refusal:
-            counter.refuse(row.place, str(refusal), list(row.values.values()))
+            counter.refuse(row.place, str(refusal), row.values.values())
             if refusal.outside is not None:
                 outside.append((row.place, refusal.outside))
             continue
@@ -215,67 +217,67 @@ def read_examples(
             column.append(text)
     unused = [name for name in table.names if name.strip().lower() in (*PAIR_LABELS, *PAIR_SCORES)]
     notes = (*table.notes, *chosen.note)
-    if kind == "pairs" and target_key is None and unused:
+    if kind == "pairs" and chosen.target is None and unused:
         notes += (f"not used, every row is a positive: {', '.join(unused)}",)
     reading = counter.reading(count, notes)
-    if outside and not drop_outside:
+    if outside and (not drop_outside or (kind == "scored" and score_range is None)):
         raise InputError(f"{label}: {_outside_message(outside, count, score_range, targets, labels)}")
     if reading.used == 0:
         first = "; ".join(map(str, reading.refused[:3]))
-        problem = (
-            f"not one of its rows can be used ({reading}). The first: {first}" if count else "there is not a single row"
-        )
-        raise DataError(f"{label}: {problem}")
-    if kind == "scored" and score_range is None and not 0 <= min(targets) <= max(targets) <= 1:
-        fits = _range_of(targets)
-        raise InputError(
-            f"{label}: {target_name} holds scores from {min(targets):g} to {max(targets):g}, which are not in 0..1: "
-            f"pass their range, such as score_range=({fits}) or --score-range {fits.replace(' ', '')}"
-        )
-    array: Array | None = None
-    if kind in ("labelled", "classified"):
-        if labels is None:
-            labels = infer_labels(targets, f"{label}: {target_name}", pairs=kind == "labelled", any_labels=any_labels)
-            targets = [labels.ids[key] for key in targets]
-        array = np.asarray(targets, np.int64)
-    elif target_key is not None:
-        array = np.asarray(targets, np.float32)
+        problem = f"not one of its rows can be used ({reading}). The first: {first}"
+        raise DataError(f"{label}: {problem if count else 'there is not a single row'}")
+    if kind in ("labelled", "classified") and labels is None:
+        labels = infer_labels(targets, f"{label}: {target_name}", pairs=kind == "labelled", any_labels=any_labels)
+        targets = [labels.ids[key] for key in targets]
+    array = None if chosen.target is None else np.asarray(targets, np.float32 if labels is None else np.int64)
     groups = None
     if kind == "ranked":  # rows of a query together, queries in the order of their first row
         numbers: dict[str, int] = {}
         groups = np.asarray([numbers.setdefault(query, len(numbers)) for query in texts["query"]], dtype=np.int64)
         order = np.argsort(groups, kind="stable")
         texts = {role: [column[row] for row in order] for role, column in texts.items()}
-        array, groups = np.asarray(targets, np.float32)[order], groups[order]
+        array, groups = np.asarray(array)[order], groups[order]
     name = source.short_name if name is None else name
     return Examples(name, kind, texts, array, () if labels is None else labels.names, groups, reading)
 
 
 def _target_parser(
-    kind: Kind, column: str, score_range: tuple[float, float] | None, labels: Any, size: int | None
+    kind: Kind, column: str, score_range: tuple[float, float] | None, labels: Labels | None, size: int | None
 ) -> Callable[[object], Any]:
-    """Return the function that reads a target cell, or raises `RefusedCell`."""
+    """Return the function that reads a target that is present, or raises `RefusedCell`."""
 
     def score(value: object) -> float:
-        number = _number_cell(value, column)
-        if score_range is None or kind == "ranked":
+        if isinstance(value, str) and not value.strip():
+            raise RefusedCell(f"{column} is empty")
+        try:
+            number = float(str(value) if isinstance(value, bool) else value)  # type: ignore[arg-type]  # it is caught
+        except (TypeError, ValueError):
+            raise RefusedCell(f"{column} is not a number") from None
+        if not math.isfinite(number):
+            raise RefusedCell(f"{column} is not a finite number")
+        if kind == "ranked":
             return number
-        low, high = score_range
+        low, high = score_range or (0.0, 1.0)
         if not low <= number <= high:
             raise RefusedCell(f"{column} is outside {low:g}..{high:g}", number)
         return (number - low) / (high - low)
 
     def label(value: object) -> str | int:
-        key = label_cell(value, column, None if labels is None else labels.ids)
-        if labels is None:
-            return key
-        if key not in labels.ids:
+        if not isinstance(value, str | int | float):
+            raise RefusedCell(f"{column} is neither a name nor a number")
+        key = label_key(value)
+        if not key:
+            raise RefusedCell(f"{column} is empty")
+        if labels is not None and key in labels.ids:
+            return labels.ids[key]
+        if key in _NO_GOLD:
+            raise RefusedCell(f"{column} is {key}: no gold label")
+        if labels is not None:
             raise RefusedCell(f"{column} is not in the label map", key)
-        return int(labels.ids[key])
+        return key
 
     def numbers(value: object) -> npt.NDArray[np.float32]:
         nonlocal size
-        _present(value, column)
         try:
             array = np.atleast_1d(np.asarray(value, dtype=np.float32))
         except (TypeError, ValueError):
@@ -289,9 +291,9 @@ def _target_parser(
         size = array.size
         return array
 
-    if kind in ("scored", "ranked"):
-        return score
-    return label if kind in ("labelled", "classified") else numbers
+    if kind in ("labelled", "classified"):
+        return label
+    return score if kind in ("scored", "ranked") else numbers
 
 
 def _text_cell(value: object, column: str) -> str:
@@ -301,23 +303,10 @@ def _text_cell(value: object, column: str) -> str:
     if not value or value.isspace():
         raise RefusedCell(f"{column} is empty")
     try:
-        check_characters(value, column)
+        check_characters(value)
     except DataError:
         raise RefusedCell(f"{column} holds half a surrogate pair") from None
-    return value if type(value) is str else str(value)
-
-
-def _number_cell(value: object, column: str) -> float:
-    value = _present(value, column)
-    if isinstance(value, str) and not value.strip():
-        raise RefusedCell(f"{column} is empty")
-    try:
-        number = float(str(value) if isinstance(value, bool) else value)  # type: ignore[arg-type]  # TypeError is caught
-    except (TypeError, ValueError):
-        raise RefusedCell(f"{column} is not a number") from None
-    if not math.isfinite(number):
-        raise RefusedCell(f"{column} is not a finite number")
-    return number
+    return str(value)
 
 
 def plain_value(value: object) -> object:
@@ -336,28 +325,22 @@ def _present(value: object, column: str) -> object:
     return value
 
 
-def some_of(names: Sequence[str], most: int = 8) -> str:
-    """Return the first names for a message, and how many more there are."""
-    shown = ", ".join(map(_short, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
 def _outside_message(
     outside: Sequence[tuple[str, float | str]], rows: int, score_range: tuple[float, float] | None,
     scores: Sequence[float], labels: Labels | None,
 ) -> str:  # fmt: skip
-    drop = "drop these rows with drop_outside=True (--drop-outside)"
+    drop = "or drop these rows with drop_outside=True (--drop-outside)"
     if labels is None:
         low, high = score_range or (0.0, 1.0)
-        fits = _range_of([low + (high - low) * score for score in scores] + [float(value) for _, value in outside])
+        every = [low + (high - low) * score for score in scores] + [float(value) for _, value in outside]
+        lowest, highest = min(every), max(every)
+        usual = ((first, last) for first, last in _USUAL_RANGES if first <= lowest and highest <= last)
+        first, last = next(usual, (lowest, highest))
         places = ", ".join(f"{place}: {value}" for place, value in outside[:3]) + ("..." if len(outside) > 3 else "")
         return (
             f"{len(outside):,} of {rows:,} scores are outside the score range {low:g}..{high:g} ({places}). All of "
-            f"them fit score_range=({fits}) (--score-range {fits.replace(' ', '')}); or {drop}"
+            f"them fit score_range=({first:g}, {last:g}) (--score-range {first:g},{last:g}): pass it"
+            + ("" if score_range is None else f", {drop}")
         )
     counts = Counter(str(value) for _, value in outside)
     problem = not_labels(counts, rows, rows_per_label=1)
@@ -365,15 +348,8 @@ def _outside_message(
     shown = some_of([f"{name!r} ({count:,})" for name, count in counts.most_common()], 5)
     return (
         f"{len(outside):,} of {rows:,} labels are not in the label map ({some_of(labels.names)}): {shown}; the first "
-        f"in {outside[0][0]}{advice}. Add them to label_map (--labels), or {drop}"
+        f"in {outside[0][0]}{advice}. Add them to label_map (--labels), {drop}"
     )
-
-
-def _range_of(scores: Sequence[float]) -> str:
-    """The narrowest usual range that all scores fit, or else their extremes: '0, 5'."""
-    low, high = min(scores), max(scores)
-    first, last = next((one for one in _USUAL_RANGES if one[0] <= low and high <= one[1]), (low, high))
-    return f"{first:g}, {last:g}"
 
 
 def _called(name: str, role: str) -> str:
@@ -393,38 +369,24 @@ def read_label_map(label_map: LabelMap) -> Labels:
     if isinstance(label_map, str) or not label_map:
         raise InputError(f"label_map must be names, or a map such as {{'entailment': 0}}; got {label_map!r}")
     if not isinstance(label_map, Mapping):
-        names = tuple(str(name) for name in label_map)
-        if len({label_key(name) for name in names}) != len(names):
+        names = tuple(map(str, label_map))
+        ids = {label_key(name): at for at, name in enumerate(names)}
+        if len(ids) != len(names):
             raise InputError(f"label names must differ from each other, got {', '.join(names)}")
-        ids = {str(place): place for place in range(len(names))}
-        return Labels(names, ids | {label_key(name): place for place, name in enumerate(names)})
+        return Labels(names, {str(at): at for at in range(len(names))} | ids)
     values = list(label_map.values())
     if all(isinstance(value, str) for value in values):
         names = tuple(dict.fromkeys(map(str, values)))
         return Labels(names, {label_key(key): names.index(str(value)) for key, value in label_map.items()})
-    ids = {}
     by_id: dict[int, str] = {}
     for key, value in label_map.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise InputError(f"label_map must map to numbers only, or to names only; {key!r} maps to {value!r}")
-        ids[label_key(key)] = int(value)
         by_id.setdefault(int(value), label_key(key))
     if sorted(by_id) != list(range(len(by_id))):
         raise InputError(f"label_map must use the ids 0..{len(by_id) - 1} without gaps, got {sorted(by_id)}")
-    return Labels(tuple(by_id[place] for place in range(len(by_id))), ids)
-
-
-def label_cell(value: object, column: str, known: Mapping[str, int] | None = None) -> str:
-    """Return the key of a cell's label; a row without a gold label is refused unless its mark is a known label."""
-    plain = _present(value, column)
-    if not isinstance(plain, str | int | float):
-        raise RefusedCell(f"{column} is neither a name nor a number")
-    key = label_key(plain)
-    if not key:
-        raise RefusedCell(f"{column} is empty")
-    if key in _NO_GOLD and not (known and key in known):
-        raise RefusedCell(f"{column} is {key}: no gold label")
-    return key
+    ids = {label_key(key): int(value) for key, value in label_map.items()}
+    return Labels(tuple(by_id[at] for at in range(len(by_id))), ids)
 
 
 def label_key(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The gate for texts, pairs and rows, whatever they come from.
+"""The gate for texts, pairs and rows from any source.
 
 Files, pandas and polars DataFrames and Series, Arrow tables, `datasets.Dataset`, lists of dicts, and any iterable of
 texts come in; checked texts, pairs and rows come out, lazily and in order. Text columns are found by one rule, and
@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from munjang.data.columns import TARGET_ROLES, TEXT_ROLES, Kind, choose_column, choose_columns, named_column
-from munjang.errors import DataError, DataWarning, InputError, LimitError, MunjangError
+from munjang.data.columns import ROLES, Kind, choose_column, choose_columns, named_column
+from munjang.errors import DataError, DataWarning, InputError, LimitError, MunjangError, brief
 
 Format = Literal["txt", "csv", "tsv", "jsonl", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
 Source: TypeAlias = "Iterable[object] | str | os.PathLike[str]"
+Change: TypeAlias = Callable[[Mapping[str, Any]], "Mapping[str, object] | str | None"]
 _LIBRARIES = ("pandas", "polars", "pyarrow", "datasets", "numpy")
 _MISSING = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")  # what programs write for a missing value
 _MISSING_TEXTS = "An empty text is '', a missing one must be left out or replaced"
@@ -57,8 +58,8 @@ class ReadLimits:
         """Raise `LimitError` where `count` is above the limit; name: the file in messages."""
         most = getattr(self, limit)
         if count > most:
-            what = limit.removeprefix("file_").replace("_", " ")
-            raise LimitError(f"{name}: expected at most {most:,} {what}, got {count:,} or more: split the file", limit)
+            unit = limit.removeprefix("file_").replace("_", " ")
+            raise LimitError(f"{name}: expected at most {most:,} {unit}, got {count:,} or more: split the file", limit)
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,21 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
-            from munjang.data.encodings import check_encoding
-
             check_encoding(self.encoding)
         if self.format is not None and self.format not in FORMATS:
             raise InputError(f"format must be one of {', '.join(FORMATS)}, got {self.format!r}")
+
+
+def check_encoding(encoding: str) -> None:
+    """Raise `InputError` if Python has no text encoding of this name."""
+    try:
+        b" ".decode(encoding)
+    except UnicodeError:  # one byte is not UTF-16, but the name is known
+        return
+    except LookupError:  # also for codecs that do not make text, such as base64
+        raise InputError(
+            f"unknown encoding {encoding!r}: expected a name such as utf-8, cp949, euc-kr or utf-16"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -90,44 +101,41 @@ class Table:
 
     names: tuple[str, ...]
     read: Callable[[Sequence[str] | None], Iterator[Row]]
-    strings: tuple[str, ...] | None = None  # columns of strings, where the source knows types
+    strings: tuple[str, ...] | None = None  # columns of strings, of data in memory
     notes: tuple[str, ...] = ()
     has_names: bool = True  # False for plain lines
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """A unique key for every column."""
-        return unique_keys(self.names)
+        """A unique key for every column: its name, with the position behind a name that came before."""
+        names = self.names
+        return tuple(name if names.index(name) == at else f"{name} ({at})" for at, name in enumerate(names))
 
 
 EMPTY = Table((), lambda columns: iter(()))
 
 
 class RowSource:
-    """Rows of a file or of an object in memory; iterating raises at a record that is not a row."""
+    """Rows of a file or of an object in memory; iterating raises at a record that is not a row.
+
+    `open` starts a pass that hands on broken records as rows with a `problem`.
+    """
 
     error: type[MunjangError] = InputError
 
-    def __init__(
-        self, name: str, open_table: Callable[[], Table], *, total: int | None = None, reiterable: bool = True
-    ) -> None:
+    def __init__(self, name: str, open: Callable[[], Table], *, total: int | None = None, reiterable: bool = True):
         self.name = name
         self.short_name = name  # in reports: without the folder of a file
+        self.open = open
         self.total = total
         self.reiterable = reiterable
-        self._open_table = open_table
-
-    def open(self) -> Table:
-        """Start a pass that hands on broken records as rows with a `problem`."""
-        return self._open_table()
 
     def __iter__(self) -> Iterator[Row]:
-        table = self.open()
-        return self.checked(table, table.read(None))
+        return self.read(self.open())
 
-    def checked(self, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
-        """Pass rows on; raise at a broken one."""
-        for row in rows:
+    def read(self, table: Table, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """Yield the rows of an opened table; raise at a broken one."""
+        for row in table.read(columns):
             if row.problem.endswith("fields"):
                 raise self.error(
                     f"{self.where(row)}: expected {len(table.names)} fields ({', '.join(table.names[:10])}), got "
@@ -138,9 +146,32 @@ class RowSource:
                 raise self.error(f"{self.where(row)}: {row.problem}")
             yield row
 
+    def map(self, change: Change, names: tuple[str, ...] = ()) -> RowSource:
+        """Return the source with changed rows.
+
+        Args:
+            change: takes the values of a row and returns new ones, the reason to refuse the row, or None to skip it.
+            names: the columns of the changed rows; default: those of the source.
+        """
+
+        def changed(row: Row) -> Row | None:
+            result = row.problem or change(row.values)
+            if isinstance(result, str):
+                return row._replace(problem=result)
+            return None if result is None else row._replace(values=result)
+
+        def open_table() -> Table:
+            table = self.open()
+            rows = filter(None, map(changed, table.read(None)))
+            return Table(
+                names or table.names, lambda _: rows, notes=table.notes, has_names=table.has_names or bool(names)
+            )
+
+        return RowSource(self.short_name, open_table)
+
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise what is wrong with columns and cells as the error of this source."""
+        """Raise problems with columns and cells as the error of this source."""
         try:
             yield
         except DataError as error:
@@ -172,42 +203,43 @@ def open_rows(source: Source | RowSource, *, options: ReadOptions | None = None,
     opened = open_source(Path(source) if isinstance(source, str) else source, options, name, "a list of dicts or texts")
     if isinstance(opened, RowSource):
         return opened
-    total = len(opened) if isinstance(opened, Sized) else None
-    reiterable = not isinstance(opened, Iterator)
-    rows = RowSource(name, lambda: table_of(_placed(opened), rows), total=total, reiterable=reiterable)
+    total, reiterable = _extent(opened)
+    rows = RowSource(
+        name,
+        lambda: table_of(((f"row {number}", value) for number, value in enumerate(opened)), rows),
+        total=total,
+        reiterable=reiterable,
+    )
     return rows
-
-
-def _placed(values: Iterable[object]) -> Iterator[tuple[str, object]]:
-    return ((f"row {number}", value) for number, value in enumerate(values))
 
 
 def table_of(values: Iterable[tuple[str, object]], source: RowSource) -> Table:
     """Place and value of objects, the first of which names the columns; a string is an object with `text`."""
     in_memory = source.error is InputError
-    mapping = Mapping if in_memory else dict  # which is faster
 
-    def to_row(place: str, value: object) -> Row:
-        if isinstance(value, str):
-            return Row(place, {"text": value})
-        if isinstance(value, mapping) and (value or in_memory):
-            return Row(place, value)
-        got = f"{type(value).__name__}: {short(value)}" if in_memory else kind_of(value)
-        wanted = "a dict of column -> value" if in_memory else 'an object with columns, such as {"text": "..."}'
-        row = Row(place, {"": value}, f"expected {wanted}, or a string, got {'an empty one' if value == {} else got}")
-        if in_memory:
-            raise InputError(f"{source.where(row)}: {row.problem}")
-        return row
+    def to_rows() -> Iterator[Row]:
+        for number, (place, value) in enumerate(values):
+            if isinstance(value, str):
+                yield Row(place, {"text": value})
+            elif isinstance(value, dict | Mapping) and (value or number):
+                yield Row(place, value)
+            else:
+                problem = (
+                    'expected an object with columns (a dict), such as {"text": "..."}, or a string, got '
+                    f"{kind_of(value)}: {brief(value)}"
+                )
+                row = Row(place, {"": value}, problem)
+                if in_memory or number == 0:
+                    raise source.error(f"{source.where(row)}: {problem}")
+                yield row
 
-    rows = (to_row(place, value) for place, value in values)
+    rows = to_rows()
     first = next(rows, None)
     if first is None:
         return EMPTY
-    if first.problem:
-        raise source.error(f"{source.where(first)}: {first.problem}")
-    strings = [str(key) for key, value in first.values.items() if isinstance(value, str) or value is None]
+    strings = tuple(str(key) for key, value in first.values.items() if value is None or isinstance(value, str))
     names = tuple(map(str, first.values))
-    return Table(names, lambda columns: chain([first], rows), tuple(strings) if in_memory else None)
+    return Table(names, lambda columns: chain([first], rows), strings if in_memory else None)
 
 
 def open_source(source: object, options: ReadOptions | None, name: str, wanted: str) -> RowSource | Iterable[object]:
@@ -215,7 +247,7 @@ def open_source(source: object, options: ReadOptions | None, name: str, wanted: 
     if isinstance(source, RowSource):
         return source
     if isinstance(source, os.PathLike):
-        from munjang.data.readers import RowFile
+        from munjang.data.files import RowFile
 
         return RowFile(Path(source), options or ReadOptions())
     libraries = [base.__module__.partition(".")[0] for base in type(source).__mro__]
@@ -227,9 +259,16 @@ def open_source(source: object, options: ReadOptions | None, name: str, wanted: 
     if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
         raise InputError(
             f"{_for(name)}expected {wanted}, another iterable of these, a DataFrame or a Path, got "
-            f"{type(source).__name__}: {short(source)}"
+            f"{type(source).__name__}: {brief(source)}"
         )
     return source
+
+
+def _extent(source: Iterable[object] | RowSource) -> tuple[int | None, bool]:
+    """Number of items, where it is known; and whether they can be read again, unlike pipes and generators."""
+    if isinstance(source, RowSource):
+        return source.total, source.reiterable
+    return len(source) if isinstance(source, Sized) else None, not isinstance(source, Iterator)
 
 
 class _Items:
@@ -238,20 +277,7 @@ class _Items:
     def __init__(self, source: Iterable[object] | RowSource, name: str) -> None:
         self.source = source
         self.name = source.name if isinstance(source, RowSource) else name
-
-    @property
-    def total(self) -> int | None:
-        """Number of items, where it is known without reading them."""
-        if isinstance(self.source, RowSource):
-            return self.source.total
-        return len(self.source) if isinstance(self.source, Sized) else None
-
-    @property
-    def reiterable(self) -> bool:
-        """Whether the source can be read more than once; False for pipes and generators."""
-        if isinstance(self.source, RowSource):
-            return self.source.reiterable
-        return not isinstance(self.source, Iterator)
+        self.total, self.reiterable = _extent(source)
 
     def _open(self) -> RowSource | Iterator[object]:
         if isinstance(self.source, RowSource):
@@ -283,37 +309,41 @@ class Texts(_Items):
         return source if is_plain else None  # type: ignore[return-value]  # checked in one pass above
 
     def __iter__(self) -> Iterator[str]:
-        for item in self.items():
-            yield item if isinstance(item, str) else item.text
+        return (item if isinstance(item, str) else item.text for item in self.items())
 
     def rows(self) -> Iterator[TextRow]:
         """Yield the texts with the columns to keep."""
-        for item in self.items():
-            yield TextRow(item, {}) if isinstance(item, str) else item
+        return (TextRow(item, {}) if isinstance(item, str) else item for item in self.items())
 
     def survey(self) -> int:
         """Read everything once, so that an error shows before any work is done; return the number of texts."""
-        return sum(1 for _ in self._items())
+        return sum(1 for _ in self._read())
 
     def items(self) -> Iterator[str | TextRow]:
         """Yield a text, or a `TextRow` where the source has columns."""
         if not self._check:
-            yield from self._items()
+            yield from self._read()
             return
         unusual_texts = UnusualTexts()
-        for number, item in enumerate(self._items(), start=1):
+        for number, item in enumerate(self._read(), start=1):
             unusual_texts.add(item if isinstance(item, str) else item.text, f"text {number:,}")
             yield item
         if unusual_texts:
             warnings.warn(f"{self.name}: {unusual_texts}", DataWarning, stacklevel=2)
 
-    def _items(self) -> Iterator[str | TextRow]:
+    def _read(self) -> Iterator[str | TextRow]:
         opened = self._open()
         if isinstance(opened, RowSource):
             with opened.errors():
                 yield from self._rows_of(opened)
-        else:
-            yield from _checked_texts(opened, self.name)
+            return
+        for position, text in enumerate(opened):
+            if isinstance(text, str):
+                yield text
+            elif isinstance(text, Mapping):
+                raise InputError(f"{_for(self.name)}row {position} is a dict, but the rows before it are texts")
+            else:
+                raise _not_a_string(text, f"{_for(self.name)}text {position}")
 
     def _rows_of(self, source: RowSource) -> Iterator[TextRow]:
         table = source.open()
@@ -322,32 +352,27 @@ class Texts(_Items):
         if not table.has_names and (self._column is not None or self._keep):
             raise DataError(f"{source.name}: a txt file has no columns, so none can be chosen or kept")
         label = source.name or "rows"
-        in_memory = source.error is InputError
-        strings = (table.strings or ()) if in_memory else None
-        position = choose_column(table.names, self._column, label, strings=strings)
-        key = table.keys[position]
+        position = choose_column(table.names, self._column, label, strings=table.strings)
+        keys = table.keys
+        key = keys[position]
         self.column = table.names[position] if table.has_names else None
         if self._keep is None:
-            kept = [name for name in table.keys if name != key]
+            kept = [name for name in keys if name != key]
         else:
-            kept = [table.keys[named_column(table.names, name, label)] for name in self._keep]
-        for row in source.checked(table, table.read([key, *kept])):
+            kept = [keys[named_column(table.names, name, label)] for name in self._keep]
+        for row in source.read(table, [key, *kept]):
             values = row.values
-            for name in (key, *kept):
-                if name not in values:
-                    has = ", ".join(map(repr, list(values)[:20])) or "nothing"
-                    raise DataError(f"{source.where(row)}: there is no {name!r}; it has {has}")
-            if self._keep is None and len(values) > len(kept) + 1:
-                extra = ", ".join(repr(name) for name in values if name not in (key, *kept))
-                raise DataError(f"{source.where(row)}: got {extra} too, which the first row does not have")
-            text = values[key]
-            if not isinstance(text, str):
-                raise DataError(
-                    f"{source.where(row)}: expected a text in {key!r}, got {kind_of(text)}. {_MISSING_TEXTS}"
-                )
-            if not in_memory and not text.isascii():
-                check_characters(text, source.where(row))
-            yield TextRow(text, {name: values[name] for name in kept})
+            try:
+                if self._keep is None and len(values) > len(kept) + 1:
+                    extra = ", ".join(repr(name) for name in values if name not in (key, *kept))
+                    raise DataError(f"got {extra} too, which the first row does not have")
+                text = text_cell(values, key)
+                if table.strings is None:  # of a file
+                    check_characters(text)
+                columns = {name: cell(values, name) for name in kept}
+            except DataError as error:
+                raise DataError(f"{source.where(row)}: {error}") from None
+            yield TextRow(text, columns)
 
 
 def open_texts(
@@ -374,7 +399,7 @@ def open_texts(
         DataError: a file cannot be read as texts; the message names the row.
     """
     if isinstance(source, str):
-        raise InputError(f"{_for(name)}expected a list of texts, got a single text: [{short(source)}] is a list of one")
+        raise InputError(f"{_for(name)}expected a list of texts, got a single text: [{brief(source)}] is a list of one")
     return Texts(open_source(source, options, name, "a list of texts"), column, keep, name, check=check)
 
 
@@ -391,9 +416,8 @@ def read_texts(
         >>> read_texts([{"id": 1, "text": "비가 온다"}])
         ['비가 온다']
     """
-    if isinstance(source, list) and set(map(type, source)) <= {str}:
-        return list(source)
-    return list(open_texts(source, column=column, options=options, name=name))
+    texts = open_texts(source, column=column, options=options, name=name)
+    return list(texts if texts.values is None else texts.values)
 
 
 class Pairs(_Items):
@@ -401,7 +425,7 @@ class Pairs(_Items):
 
     def __init__(self, source: Iterable[object] | RowSource, columns: Mapping[str, str | int] | None) -> None:
         super().__init__(source, "pairs")
-        self._columns = columns
+        self._columns = columns or {}
         self.notes: tuple[str, ...] = ()  # which columns were guessed; known after the first pair
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -413,31 +437,31 @@ class Pairs(_Items):
         if not table.names:
             raise source.error(f"{source.name}: there is not a single row")
         with source.errors():
-            keys = self._choose(table, source)
-        for row in source.checked(table, table.read(keys)):
-            first, second = texts = [row.values.get(key) for key in keys]
-            if not (isinstance(first, str) and isinstance(second, str)):
-                key, text = next(item for item in zip(keys, texts, strict=True) if not isinstance(item[1], str))
-                raise source.error(f"{source.where(row)}: {key!r} must be a text, got {type(text).__name__}")
-            yield first, second
+            first, second = self._choose(table, source.name or "pairs")
+            for row in source.read(table, (first, second)):
+                try:
+                    pair = text_cell(row.values, first), text_cell(row.values, second)
+                except DataError as error:
+                    raise DataError(f"{source.where(row)}: {error}") from None
+                yield pair
 
-    def _choose(self, table: Table, source: RowSource) -> tuple[str, str]:
+    def _choose(self, table: Table, where: str) -> tuple[str, str]:
         """The keys of the two texts: as named, or by the usual names of each kind of pairs in turn."""
-        given = self._columns or {}
         kinds: tuple[Kind, ...] = ("scored", "pairs", "ranked")
         failures: list[DataError] = []
-        for kind in [kind for kind in kinds if set(given) & set(TEXT_ROLES[kind])][:1] or kinds:
+        for kind in [kind for kind in kinds if set(self._columns) & set(ROLES[kind].texts)][:1] or kinds:
             try:  # the target is not read, so any column will do for it
-                chosen = choose_columns(table.names, kind, {**given, TARGET_ROLES[kind]: 0}, source.name or "pairs")
+                chosen = choose_columns(table.names, kind, {**self._columns, ROLES[kind].target or "": 0}, where)
             except DataError as error:
                 failures.append(error)
                 continue
             self.notes = chosen.note
-            first, second = (table.keys[chosen.texts[role]] for role in TEXT_ROLES[kind])
+            first, second = (table.keys[chosen.texts[role]] for role in ROLES[kind].texts)
             return first, second
-        for names in (table.keys, table.strings or ()) if source.error is InputError and not given else ():
-            if len(names) == 2:
-                return names[0], names[1]
+        if table.strings is not None and not self._columns:
+            for keys in (table.keys, table.strings):
+                if len(keys) == 2:
+                    return keys[0], keys[1]
         raise failures[0]
 
 
@@ -453,8 +477,28 @@ def open_pairs(
     """
     wanted = "a list of pairs (a, b)"
     if isinstance(source, str):
-        raise InputError(f"expected {wanted}, got a single text: {short(source)}. One pair is [(a, b)]")
+        raise InputError(f"expected {wanted}, got a single text: {brief(source)}. One pair is [(a, b)]")
     return Pairs(open_source(source, options, "", wanted), columns)
+
+
+def _checked_pair(pair: object, position: int) -> tuple[str, str]:
+    if isinstance(pair, str):
+        raise InputError(
+            f"pair {position} must be two texts (a, b), got a single text: {brief(pair)}. A cross-encoder reads two "
+            "texts together: one pair is [(a, b)]; for vectors of single texts use a bi-encoder"
+        )
+    texts = pair.tolist() if type(pair).__module__ == "numpy" and hasattr(pair, "tolist") else pair
+    if not isinstance(texts, tuple | list) or len(texts) != 2:
+        got = len(texts) if isinstance(texts, tuple | list) else type(pair).__name__
+        raise InputError(f"pair {position} must be two texts (a, b), got {got}: {brief(pair)}")
+    for which, text in zip(("first", "second"), texts, strict=True):
+        if not isinstance(text, str):
+            raise _not_a_string(text, f"the {which} text of pair {position}")
+    return texts[0], texts[1]
+
+
+def _not_a_string(value: object, where: str) -> InputError:
+    return InputError(f"{where} must be a string, got {type(value).__name__}: {brief(value)}. {_MISSING_TEXTS}")
 
 
 @dataclass
@@ -496,14 +540,29 @@ def unusual(text: str) -> str | None:
     return None
 
 
-def check_characters(text: str, where: str) -> None:
+def cell(values: Mapping[str, object], key: str) -> object:
+    """Return the cell of a row; raise `DataError` where the row lacks the column."""
+    if key not in values:
+        has = ", ".join(map(repr, list(values)[:20])) or "nothing"
+        raise DataError(f"there is no {key!r}; it has {has}")
+    return values[key]
+
+
+def text_cell(values: Mapping[str, object], key: str) -> str:
+    """Return the text in a cell of a row; raise `DataError` where there is none."""
+    text = cell(values, key)
+    if not isinstance(text, str):
+        raise DataError(f"expected a text in {key!r}, got {kind_of(text)}. {_MISSING_TEXTS}")
+    return text
+
+
+def check_characters(text: str) -> None:
     """Raise `DataError` for half a surrogate pair, which is not a character."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            shown = f"\\u{ord(text[error.start]):04x}"
-            raise DataError(f"{where}: half a surrogate pair ({shown}) is not a character") from None
+            raise DataError(f"half a surrogate pair (\\u{ord(text[error.start]):04x}) is not a character") from None
 
 
 def is_missing(value: object) -> bool:
@@ -511,49 +570,6 @@ def is_missing(value: object) -> bool:
     return (
         value is None or (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
     )
-
-
-def short(value: object) -> str:
-    """`repr` in at most 60 characters."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def unique_keys(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, with the position behind those that came before."""
-    if len(set(names)) == len(names):
-        return tuple(names)
-    return tuple(name if names.index(name) == place else f"{name} ({place})" for place, name in enumerate(names))
-
-
-def _checked_texts(items: Iterable[object], name: str) -> Iterator[str]:
-    for position, text in enumerate(items):
-        if not isinstance(text, str):
-            if isinstance(text, Mapping):
-                raise InputError(f"{_for(name)}row {position} is a dict, but the rows before it are texts")
-            raise _not_a_string(text, f"{_for(name)}text {position}")
-        yield text
-
-
-def _checked_pair(pair: object, position: int) -> tuple[str, str]:
-    if isinstance(pair, str):
-        raise InputError(
-            f"pair {position} must be two texts (a, b), got a single text: {short(pair)}. A cross-encoder reads two "
-            "texts together: one pair is [(a, b)]; for vectors of single texts use a bi-encoder"
-        )
-    texts = pair.tolist() if type(pair).__module__ == "numpy" and hasattr(pair, "tolist") else pair
-    if not isinstance(texts, tuple | list) or len(texts) != 2:
-        got = len(texts) if isinstance(texts, tuple | list) else type(pair).__name__
-        raise InputError(f"pair {position} must be two texts (a, b), got {got}: {short(pair)}")
-    first, second = texts
-    for which, text in (("first", first), ("second", second)):
-        if not isinstance(text, str):
-            raise _not_a_string(text, f"the {which} text of pair {position}")
-    return first, second
-
-
-def _not_a_string(value: object, where: str) -> InputError:
-    return InputError(f"{where} must be a string, got {type(value).__name__}: {short(value)}. {_MISSING_TEXTS}")
 
 
 def kind_of(value: object) -> str:

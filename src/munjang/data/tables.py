@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from munjang.data.rows import ReadLimits, Row, RowSource, Table, unique_keys
+from munjang.data.rows import ReadLimits, Row, RowSource, Table
 from munjang.errors import DataError, InputError, MissingExtraError
 
 _BATCH = 4096  # rows that become Python values at once
@@ -19,7 +20,8 @@ _PIECE = 16 << 20  # bytes that become Python values at once, where a file is li
 _STRINGS = ("object", "str", "string", "String", "Utf8", "Categorical", "Enum", "large_string", "string_view")
 _TO_LIST = ("tolist", "to_list", "to_pylist")
 
-Batches = Callable[[Sequence[int]], Iterable[list[list[object]]]]  # positions of columns -> of each batch, their values
+Parts = Callable[[Sequence[int]], Iterable[Any]]  # positions of columns -> parts of the table with at least these
+Cells = Callable[[Any, int], list[object]]  # a part and the position of a column in the table -> its values
 
 
 def open_frame(frame: Any, library: str, name: str) -> RowSource | Iterable[object]:
@@ -38,74 +40,64 @@ def open_frame(frame: Any, library: str, name: str) -> RowSource | Iterable[obje
         raise InputError(f"{label}expected a DataFrame, got a LazyFrame: pass frame.collect()")
     if library == "numpy" and (frame.dtype.kind not in "OUT" or frame.ndim == 0):
         raise InputError(f"{label}expected strings, got an array of {frame.dtype} {list(frame.shape)}")
-    if library == "datasets" and hasattr(frame, "with_format") and hasattr(frame, "__len__"):
-        columns = _dataset_columns(frame)
-    elif library == "pyarrow" and hasattr(frame, "schema"):
-        columns = _arrow_columns(frame)
-    elif library in ("pandas", "polars") and kind != "Series" and hasattr(frame, "columns"):
-        columns = _frame_columns(frame, library)
-    else:
+    opened = _open(frame, library)
+    if opened is None:
         to_list = next((getattr(frame, method) for method in _TO_LIST if hasattr(frame, method)), None)
         return frame if to_list is None else to_list()  # type: ignore[no-any-return]  # an iterable of its library
-    names, types, batches = columns
-    strings = tuple(
-        key
-        for key, type_ in zip(unique_keys(names), types, strict=True)
-        if str(type_).partition("(")[0].partition("[")[0] in _STRINGS
-    )
-    is_stream = library == "pyarrow" and not hasattr(frame, "num_rows")  # of Arrow batches: read once
-    return RowSource(
-        name, lambda: Table(names, _read(names, batches, first=0), strings),
-        total=None if is_stream else len(frame) if library != "pyarrow" else frame.num_rows, reiterable=not is_stream,
-    )  # fmt: skip
+    names, types, parts, cells = opened
+    table = _table(tuple(map(str, names)), parts, cells, first=0)
+    holds_strings = [str(type_).partition("(")[0].partition("[")[0] in _STRINGS for type_ in types]
+    strings = tuple(key for key, is_string in zip(table.keys, holds_strings, strict=True) if is_string)
+    is_stream = library == "pyarrow" and not hasattr(frame, "num_rows")
+    total = None if is_stream else frame.num_rows if library == "pyarrow" else len(frame)
+    return RowSource(name, lambda: replace(table, strings=strings), total=total, reiterable=not is_stream)
 
 
-def _frame_columns(frame: Any, library: str) -> tuple[tuple[str, ...], Sequence[object], Batches]:
-    def batches(places: Sequence[int]) -> Iterator[list[list[object]]]:
-        for at in range(0, len(frame), _BATCH):
-            if library == "polars":
-                yield [frame[at : at + _BATCH, place].to_list() for place in places]
-            else:
-                yield [frame.iloc[at : at + _BATCH, place].tolist() for place in places]
-
+def _open(frame: Any, library: str) -> tuple[Iterable[Any], Iterable[Any], Parts, Cells] | None:
+    """Names and types of the columns of a table, and how to read it; None for a single column."""
+    if library == "datasets" and hasattr(frame, "with_format") and hasattr(frame, "__len__"):
+        plain = frame.with_format(None)
+        names = plain.column_names
+        return (
+            names,
+            [getattr(plain.features[column], "dtype", "") for column in names],
+            lambda places: plain.select_columns([names[at] for at in places]).iter(_BATCH),
+            lambda part, at: part[names[at]],
+        )
+    if library == "pyarrow" and hasattr(frame, "schema"):  # a Table, a RecordBatch or a stream of batches
+        types = [getattr(type_, "value_type", type_) for type_ in frame.schema.types]
+        parts = frame.to_batches(_BATCH) if hasattr(frame, "to_batches") else frame
+        return frame.schema.names, types, lambda _: [parts] if hasattr(parts, "num_rows") else parts, _arrow_cells
+    if type(frame).__name__ == "Series" or not hasattr(frame, "columns"):
+        return None
+    starts = range(0, len(frame), _BATCH)
+    if library == "polars":
+        slices: Parts = lambda _: (frame[at : at + _BATCH] for at in starts)  # noqa: E731
+        return frame.columns, frame.dtypes, slices, lambda part, at: part[:, at].to_list()
     types = [getattr(getattr(dtype, "categories", None), "dtype", dtype) for dtype in frame.dtypes]
-    return tuple(map(str, frame.columns)), frame.dtypes if library == "polars" else types, batches
+    slices = lambda _: (frame.iloc[at : at + _BATCH] for at in starts)  # noqa: E731
+    return frame.columns, types, slices, lambda part, at: part.iloc[:, at].tolist()
 
 
-def _arrow_columns(table: Any) -> tuple[tuple[str, ...], Sequence[object], Batches]:
-    """A Table, a RecordBatch or a stream of batches."""
-
-    def batches(places: Sequence[int]) -> Iterator[list[list[object]]]:
-        is_stream = not hasattr(table, "num_rows")
-        for part in table if is_stream else table.to_batches(_BATCH) if hasattr(table, "to_batches") else [table]:
-            yield [part.column(place).to_pylist() for place in places]
-
-    return tuple(table.schema.names), [getattr(kind, "value_type", kind) for kind in table.schema.types], batches
+def _arrow_cells(part: Any, at: int) -> list[object]:
+    cells: list[object] = part.column(at).to_pylist()
+    return cells
 
 
-def _dataset_columns(dataset: Any) -> tuple[tuple[str, ...], Sequence[object], Batches]:
-    plain = dataset.with_format(None)
-    names = tuple(plain.column_names)
-
-    def batches(places: Sequence[int]) -> Iterator[list[list[object]]]:
-        chosen = [names[place] for place in places]
-        for batch in plain.select_columns(chosen).iter(batch_size=_BATCH):
-            yield [batch[column] for column in chosen]
-
-    return names, [getattr(plain.features[name], "dtype", "") for name in names], batches
-
-
-def _read(names: tuple[str, ...], batches: Batches, *, first: int) -> Callable[[Sequence[str] | None], Iterator[Row]]:
-    keys = unique_keys(names)
+def _table(names: tuple[str, ...], parts: Parts, cells: Cells, *, first: int) -> Table:
+    """Rows of parts of a table, numbered from `first`; cells: the values of the column at a position of a part."""
 
     def read(columns: Sequence[str] | None) -> Iterator[Row]:
+        keys = table.keys
         chosen, number = tuple(columns or keys), first
-        for batch in batches([keys.index(column) for column in chosen]):
-            for values in zip(*batch, strict=True):
+        places = [keys.index(column) for column in chosen]
+        for part in parts(places):
+            for values in zip(*(cells(part, at) for at in places), strict=True):
                 yield Row(f"row {number}", dict(zip(chosen, values, strict=True)))
                 number += 1
 
-    return read
+    table = Table(names, read)
+    return table
 
 
 def open_parquet(path: Path, name: str, limits: ReadLimits | None) -> Table:
@@ -128,17 +120,15 @@ def open_parquet(path: Path, name: str, limits: ReadLimits | None) -> Table:
         names = tuple(file.schema_arrow.names)
     is_unique = len(set(names)) == len(names)
 
-    def batches(places: Sequence[int]) -> Iterator[list[list[object]]]:
+    def parts(places: Sequence[int]) -> Iterator[Any]:
         with opened() as file:
-            if limits is None:
-                chosen = list(dict.fromkeys(names[place] for place in places)) if is_unique else None
-                parts = file.iter_batches(_BATCH, columns=chosen)
+            if limits is not None:
+                yield from _limited_batches(path, file.metadata, name, limits)
             else:
-                parts = _limited_batches(path, file.metadata, name, limits)
-            for part in parts:
-                yield [part.column(names[place] if is_unique else place).to_pylist() for place in places]
+                chosen = list(dict.fromkeys(names[at] for at in places)) if is_unique else None
+                yield from file.iter_batches(_BATCH, columns=chosen)
 
-    return Table(names, _read(names, batches, first=1))
+    return _table(names, parts, lambda part, at: _arrow_cells(part, names[at] if is_unique else at), first=1)
 
 
 def _limited_batches(path: Path, metadata: Any, name: str, limits: ReadLimits) -> Iterator[Any]:
@@ -151,29 +141,28 @@ def _limited_batches(path: Path, metadata: Any, name: str, limits: ReadLimits) -
 
     limits.check("file_rows", metadata.num_rows, name)
     limits.check("file_columns", metadata.num_columns, name)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    chunks = [[group.column(place) for place in range(metadata.num_columns)] for group in groups]
-    widths = [max(8, metadata.schema.column(place).length or 0) for place in range(metadata.num_columns)]
+    columns = range(metadata.num_columns)
+    groups = [[metadata.row_group(at).column(column) for column in columns] for at in range(metadata.num_row_groups)]
+    widths = [max(8, metadata.schema.column(column).length or 0) for column in columns]
     declared = sum(
         max(chunk.total_uncompressed_size, chunk.num_values * width)
-        for row in chunks
-        for chunk, width in zip(row, widths, strict=True)
+        for group in groups
+        for chunk, width in zip(group, widths, strict=True)
     )
     limits.check("unpacked_bytes", declared, name)
     # Delta encoding repeats a part of the value before, so a chunk does not say how large its values are: read few.
-    prefixed = [[chunk for chunk in row if "DELTA_BYTE_ARRAY" in chunk.encodings] for row in chunks]
-    strings = {chunk.path_in_schema for row in chunks for chunk in row if chunk.physical_type == "BYTE_ARRAY"}
-    dictionaries = strings - {chunk.path_in_schema for row in prefixed for chunk in row}
+    prefixed = [[chunk for chunk in group if "DELTA_BYTE_ARRAY" in chunk.encodings] for group in groups]
+    strings = {chunk.path_in_schema for group in groups for chunk in group if chunk.physical_type == "BYTE_ARRAY"}
+    dictionaries = strings - {chunk.path_in_schema for group in prefixed for chunk in group}
     unpacked = 0
     with pq.ParquetFile(path, read_dictionary=sorted(dictionaries)) as file:
-        for number, row in enumerate(prefixed):
-            largest = max((chunk.total_uncompressed_size for chunk in row), default=0)
-            size = max(1, min(_BATCH, _PIECE // largest if largest else _BATCH))
-            for batch in file.iter_batches(batch_size=size, row_groups=[number]):
-                batch_bytes = sum(map(_unpacked_bytes, batch.columns))
-                unpacked += batch_bytes
+        for number, group in enumerate(prefixed):
+            largest = max((chunk.total_uncompressed_size for chunk in group), default=1)
+            for batch in file.iter_batches(max(1, min(_BATCH, _PIECE // largest)), row_groups=[number]):
+                size = sum(map(_unpacked_bytes, batch.columns))
+                unpacked += size
                 limits.check("unpacked_bytes", unpacked, name)
-                step = max(1, batch.num_rows * _PIECE // max(_PIECE, batch_bytes))
+                step = max(1, batch.num_rows * _PIECE // max(_PIECE, size))
                 yield from (batch.slice(first, step) for first in range(0, batch.num_rows, step))
 
 

@@ -134,7 +134,7 @@ class _Own:
 def _files(options: DemoOptions) -> _Own | None:
     """The files that were given, read once: what is wrong with them shows before a model is loaded."""
     from munjang.data.documents import DocumentFiles, WholeFiles
-    from munjang.data.readers import RowFile
+    from munjang.data.files import RowFile
     from munjang.data.rows import ReadOptions
     from munjang.index.documents import incoming
 

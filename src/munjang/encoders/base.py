@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from munjang.checkpoint import BiParts, CrossParts
-from munjang.encoders.engine import Plan, plan_for
-from munjang.encoders.runtime import Item, Runtime
+from munjang.encoders.runtime import Item, Plan, Runtime, plan_for
 from munjang.errors import InputError, ModelWarning, PrecisionWarning, TruncationWarning
 from munjang.nn.device import choose_device, choose_dtype, cpu_cores, explain
 from munjang.text.tokenizer import Tokenizer
@@ -127,13 +126,12 @@ class BaseEncoder(ABC, Generic[Parts, Item]):
         return EncodeReport(0, 0, 0, 0, self.max_length, 0.0)
 
     def _warn_recomputed(self, count: int, what: str) -> None:
-        if count:
-            warnings.warn(
-                f"{count} {what} were not finite in {_name(self.dtype)} and were computed again in float32; load the "
-                "model with dtype='float32' if this happens often",
-                PrecisionWarning,
-                stacklevel=5,
-            )
+        warnings.warn(
+            f"{count} {what} were not finite in {_name(self.dtype)} and were computed again in float32; load the "
+            "model with dtype='float32' if this happens often",
+            PrecisionWarning,
+            stacklevel=5,
+        )
 
     # --- copies ------------------------------------------------------------------------------------------------------
     #

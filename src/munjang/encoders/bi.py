@@ -6,6 +6,7 @@ texts -> (prompt) -> tokens -> packed batches -> body -> pooling -> heads -> flo
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import time
@@ -24,8 +25,7 @@ from munjang import checkpoint, vectors
 from munjang.checkpoint import BiParts
 from munjang.data.rows import Source, TextRow, open_texts, unusual
 from munjang.encoders.base import BaseEncoder, warn_truncated
-from munjang.encoders.engine import run_windows, split_windows
-from munjang.encoders.runtime import BiRuntime, CallOptions
+from munjang.encoders.runtime import BiRuntime, CallOptions, Plan, run_windows, split_windows
 from munjang.errors import InputError, ModelWarning
 from munjang.nn.pooling import PoolingMode
 from munjang.progress import Progress, track
@@ -86,7 +86,7 @@ class BiEncoder(BaseEncoder[BiParts, str]):
     @property
     def full_dimension(self) -> int:
         """Width of the vectors before `truncate_dim`."""
-        width = self.parts.pooling.dimension(self.parts.body.hidden)
+        width = self.parts.pooling.dimension(self.parts.body.config.hidden)
         for head in self.parts.heads:
             width = getattr(head, "dimension", width)
         return width
@@ -194,13 +194,12 @@ class BiEncoder(BaseEncoder[BiParts, str]):
     ) -> Encoded:
         """Encode texts and return statistics instead of warning about truncation."""
         started = time.perf_counter()
-        parts, report = [], self._empty_report()
-        for part in self.encode_stream(
+        stream = self.encode_stream(
             texts, column=column, prompt=prompt, prompt_name=prompt_name, normalize=normalize, progress=progress
-        ):
-            parts.append(part.vectors)
-            report = report.plus(part.report)
-        rows = np.concatenate(parts) if parts else np.zeros((0, self.dimension), np.float32)
+        )
+        parts = list(stream) or [Encoded(np.zeros((0, self.dimension), np.float32), self._empty_report())]
+        report = functools.reduce(EncodeReport.plus, [part.report for part in parts])
+        rows = np.concatenate([part.vectors for part in parts])
         return Encoded(rows, replace(report, seconds=time.perf_counter() - started))
 
     def encode_stream(
@@ -214,10 +213,10 @@ class BiEncoder(BaseEncoder[BiParts, str]):
         progress: Progress = False,
     ) -> Iterator[Encoded]:
         """Encode a stream of any length in bounded memory; yield windows of vectors in the order of the texts."""
-        call = self.call_options(prompt, prompt_name, normalize)
+        call, plan = self.call_options(prompt, prompt_name, normalize), self._plan()
         items, total = _open(texts, column, keep=())
         with track(progress, total) as advance:
-            yield from self._encode_windows(split_windows(_texts_of(items), len, *self._plan().window), call, advance)
+            yield from self._encode_windows(split_windows(_texts_of(items), len, *plan.window), call, plan, advance)
 
     def encode_to(
         self,
@@ -253,7 +252,7 @@ class BiEncoder(BaseEncoder[BiParts, str]):
             ResumeError: An unfinished file at `path` belongs to other texts or another model.
         """
         started = time.perf_counter()
-        call = self.call_options(prompt, prompt_name, normalize)
+        call, plan = self.call_options(prompt, prompt_name, normalize), self._plan()
         items, total = _open(texts, column, keep=None)
         report, skipped = self._empty_report(), 0
         pending: deque[tuple[list[str], dict[str, list[object]]]] = deque()
@@ -264,7 +263,7 @@ class BiEncoder(BaseEncoder[BiParts, str]):
 
             def unfinished() -> Iterator[list[str]]:
                 nonlocal skipped
-                for window in split_windows(items, lambda item: len(_text_of(item)), *self._plan().window):
+                for window in split_windows(items, lambda item: len(_text_of(item)), *plan.window):
                     window_texts, columns = list(map(_text_of, window)), _columns_of(window)
                     done = writer.skip(window_texts, columns) if writer.rows_to_skip else 0
                     advance(done)
@@ -273,7 +272,7 @@ class BiEncoder(BaseEncoder[BiParts, str]):
                         pending.append((window_texts[done:], {name: part[done:] for name, part in columns.items()}))
                         yield pending[-1][0]
 
-            for part in self._encode_windows(unfinished(), call, advance):
+            for part in self._encode_windows(unfinished(), call, plan, advance):
                 writer.append(part.vectors, *pending.popleft())
                 report = report.plus(part.report)
             writer.finish()
@@ -303,7 +302,8 @@ class BiEncoder(BaseEncoder[BiParts, str]):
                 for batch in pack(tokens, plan.budget):
                     hidden = self._runtime.forward(batch, call).cpu().numpy()  # [total tokens, hidden]
                     hidden, recomputed = self._runtime.ensure_finite(hidden, [batch], call)
-                    self._warn_recomputed(recomputed, "token vectors")
+                    if recomputed:
+                        self._warn_recomputed(recomputed, "token vectors")
                     for place, part in zip(batch.rows, np.split(hidden, np.cumsum(batch.lengths)[:-1]), strict=True):
                         rows[place] = part
                 results += rows
@@ -315,19 +315,17 @@ class BiEncoder(BaseEncoder[BiParts, str]):
         return results
 
     def _encode_windows(
-        self, windows: Iterable[Sequence[str]], call: CallOptions, advance: Callable[[int], None]
+        self, windows: Iterable[Sequence[str]], call: CallOptions, plan: Plan, advance: Callable[[int], None]
     ) -> Iterator[Encoded]:
         width = self.dimension if call.dimension is None else call.dimension
-        for window in run_windows(self._runtime, windows, call, width=width, plan=self._plan(), on_done=advance):
-            self._warn_recomputed(window.recomputed, "vectors")
+        for window in run_windows(self._runtime, windows, call, width=width, plan=plan, on_done=advance):
+            if window.recomputed:
+                self._warn_recomputed(window.recomputed, "vectors")
             rows = vectors.normalize(window.rows) if call.normalize else window.rows
             reasons = Counter(filter(None, map(unusual, window.items)))
-            yield Encoded(
-                rows,
-                EncodeReport(
-                    len(rows), window.tokens, window.truncated, window.longest, self.max_length, 0.0, unusual=reasons
-                ),
-            )
+            limit = self.parts.tokenizer.max_length
+            report = EncodeReport(len(rows), window.tokens, window.truncated, window.longest, limit, 0.0)
+            yield Encoded(rows, replace(report, unusual=reasons))
 
     # --- comparing and saving ----------------------------------------------------------------------------------------
 

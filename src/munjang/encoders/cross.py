@@ -9,6 +9,7 @@ pairs.
 from __future__ import annotations
 
 import copy
+import functools
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +25,7 @@ from munjang import checkpoint
 from munjang.checkpoint import BiParts, CrossParts, HeadName
 from munjang.data.rows import Source, open_pairs, read_texts
 from munjang.encoders.base import BaseEncoder, warn_truncated
-from munjang.encoders.engine import run_windows, split_windows
-from munjang.encoders.runtime import CallOptions, CrossRuntime, Pair
+from munjang.encoders.runtime import CallOptions, CrossRuntime, Pair, run_windows, split_windows
 from munjang.errors import InputError, ModelWarning
 from munjang.nn.calibration import expected_calibration_error, fit_platt, log_loss, sigmoid, softmax
 from munjang.progress import Progress, track
@@ -177,12 +177,11 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
     def predict_report(self, pairs: Source, *, raw: bool = False, progress: Progress = False) -> Predicted:
         """Score pairs and return statistics instead of warning about truncation."""
         started = time.perf_counter()
-        parts, report = [], self._empty_report()
-        for part in self.predict_stream(pairs, raw=raw, progress=progress):
-            parts.append(part.scores)
-            report = report.plus(part.report)
         empty = np.zeros((0,) if len(self.labels) == 1 else (0, len(self.labels)), np.float32)
-        scores = np.concatenate(parts) if parts else empty
+        stream = self.predict_stream(pairs, raw=raw, progress=progress)
+        parts = list(stream) or [Predicted(empty, self._empty_report())]
+        report = functools.reduce(EncodeReport.plus, [part.report for part in parts])
+        scores = np.concatenate([part.scores for part in parts])
         return Predicted(scores, replace(report, seconds=time.perf_counter() - started))
 
     def predict_stream(self, pairs: Source, *, raw: bool = False, progress: Progress = False) -> Iterator[Predicted]:
@@ -193,7 +192,8 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
             for window in run_windows(
                 self._runtime, windows, _CALL, width=len(self.labels), plan=plan, on_done=advance
             ):
-                self._warn_recomputed(window.recomputed, "scores")
+                if window.recomputed:
+                    self._warn_recomputed(window.recomputed, "scores")
                 yield Predicted(
                     self.scores_of(window.rows, raw=raw),
                     EncodeReport(

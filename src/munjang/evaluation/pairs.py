@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from munjang.data.reading import some_of
+from munjang.data.columns import some_of
 from munjang.errors import InputError
 from munjang.evaluation.encoding import encode, predict, predict_one
 from munjang.evaluation.metrics import (

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from munjang.exporting.graph import LOWEST, Graph, Value
-from munjang.nn.attention import relative_buckets
-from munjang.nn.config import EncoderConfig, LayerConfig
-from munjang.nn.encoder import Attention, Embeddings, Encoder, Layer, Mlp
+from munjang.nn.encoder import Attention, Embeddings, Encoder, EncoderConfig, Layer, LayerConfig, Mlp, relative_buckets
 
 _BATCH: tuple[str | int, ...] = ("batch", "length")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from munjang.checkpoint.folder import read_object, replace_model_folder, write_json
+from munjang.checkpoint.write import replace_model_folder
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.exporting.checking import check_folder, check_onnx
@@ -24,6 +24,7 @@ from munjang.exporting.onnx_file import require_onnx, write_graph
 from munjang.exporting.options import ExportDType, Exported, ExportOptions
 from munjang.exporting.outputs import bi_encoder_graph, cross_encoder_graph
 from munjang.exporting.usage import onnx_usage
+from munjang.files import read_object, write_json
 
 Tell = Callable[[str], None]
 GRAPH = "onnx/model.onnx"

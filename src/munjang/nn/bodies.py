@@ -1,9 +1,7 @@
-"""`Body`, the interface of what computes token vectors (`body(batch) -> [total, hidden]`), and those that wrap others.
+"""Bodies other than the packed encoder: they too compute `body(batch) -> [total, hidden]`.
 
 - `StaticEmbedding`: word vectors (GloVe, fastText, model2vec), to be averaged;
 - `TransformersBody`: any other Hugging Face encoder, through `transformers` (extra `hf`), padded batch by batch.
-
-The packed encoder is in `encoder.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from munjang.errors import MissingExtraError, ModelError
-from munjang.nn.config import EncoderConfig
+from munjang.nn.encoder import Body, EncoderConfig
 from munjang.nn.packed import Packed, to_packed
 
 _UNLIMITED = 1 << 30  # positions
@@ -38,23 +36,6 @@ _LIBRARY_ERRORS = (
 )  # fmt: skip
 
 
-class Body(nn.Module):
-    """A module that turns a packed batch into token vectors [total, hidden]."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-
-    @property
-    def hidden(self) -> int:
-        return self.config.hidden
-
-    @property
-    def max_positions(self) -> int:
-        """Maximum tokens of a sequence, special tokens included."""
-        return self.config.max_positions
-
-
 def _bare_config(family: str, vocab_size: int, hidden: int, max_positions: int, segments: int = 0) -> EncoderConfig:
     """The config of a body without layers of ours."""
     return EncoderConfig(
@@ -71,11 +52,11 @@ def _bare_config(family: str, vocab_size: int, hidden: int, max_positions: int, 
 
 
 class StaticEmbedding(Body):
-    """A table of word vectors."""
+    """A table of word vectors, float32 [vocabulary, hidden]."""
 
-    def __init__(self, vocab_size: int, hidden: int) -> None:
-        super().__init__(_bare_config("static", vocab_size, hidden, _UNLIMITED))
-        self.embedding = nn.Embedding(vocab_size, hidden)
+    def __init__(self, table: Tensor) -> None:
+        super().__init__(_bare_config("static", table.shape[0], table.shape[1], _UNLIMITED))
+        self.embedding = nn.Embedding.from_pretrained(table, freeze=False)
 
     def forward(self, batch: Packed) -> Tensor:
         vectors: Tensor = self.embedding(batch.ids)

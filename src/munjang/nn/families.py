@@ -7,34 +7,95 @@ queries, keys and values are separate matrices there; the encoder has one matrix
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from munjang.errors import ModelError
-from munjang.nn.config import (
-    HEAD_ACTIVATIONS,
-    Config,
-    EncoderConfig,
-    LayerConfig,
-    read_activation,
-    read_float,
-    read_heads,
-    read_int,
-    read_layers,
-)
+from munjang.nn.encoder import Activation, Encoder, EncoderConfig, LayerConfig
 from munjang.nn.heads import HeadShape
 
+Config = Mapping[str, object]  # a parsed config.json
 Names = str | tuple[str, ...]  # of one weight of ours: one tensor, or the tensors that are concatenated
+Value = TypeVar("Value")
 WeightNames = dict[str, Names]  # our names -> those of Hugging Face
 Layout = Mapping[str, Names]  # our modules -> theirs; fields in braces are filled in for every layer
+# Names in Hugging Face configs: of the MLPs of a body, and of classification heads.
+BODY_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+HEAD_ACTIVATIONS: dict[str, Activation] = {"tanh": "tanh", "sigmoid": "sigmoid", **BODY_ACTIVATIONS}
+
+_MAX_SIZE = 100_000_000  # of any integer; the sizes of the weights are compared with the files later
+_MAX_LAYERS = 1000
 _ATTENTION_NORM = "layers.{layer}.attention_norm"
 _MPNET_BUCKETS = 32  # fixed in the published implementation, regardless of the config
 
 
 # --- config.json -----------------------------------------------------------------------------------------------------
+
+
+def read_int(config: Config, *keys: str, default: int | None = None, least: int = 0, most: int = _MAX_SIZE) -> int:
+    """Return the integer under the first of `keys` that is set.
+
+    Raises:
+        ModelError: The value is not an integer from `least` to `most`, or no key is set and there is no default.
+    """
+    key = next((key for key in keys if config.get(key) is not None), None)
+    if key is None:
+        if default is None:
+            raise ModelError(f"config.json lacks {keys[0]!r}")
+        return default
+    value = config[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ModelError(f"config.json: {key!r} must be a whole number from {least} to {most:,}, got {value!r:.80}")
+    return value
+
+
+def read_float(config: Config, *keys: str, default: float, most: float = 1e12) -> float:
+    """Return the number under the first of `keys` that is set; raise `ModelError` unless it is 0 to `most`."""
+    key = next((key for key in keys if config.get(key) is not None), None)
+    if key is None:
+        return default
+    value = config[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise ModelError(f"config.json: {key!r} must be a number from 0 to {most:g}, got {value!r:.80}")
+    return float(value)
+
+
+def read_activation(
+    config: Config, key: str, default: str = "gelu", *, known: Mapping[str, Activation] = BODY_ACTIVATIONS
+) -> Activation:
+    """Return the activation that config.json names under `key`; raise `ModelError` for an unknown one."""
+    name = config.get(key) or default
+    if not isinstance(name, str) or name not in known:
+        raise ModelError(
+            f"config.json: {key}: activation {name!r:.80} is not known; expected one of {', '.join(known)}"
+        )
+    return known[name]
+
+
+def read_heads(config: Config, hidden: int, *keys: str) -> int:
+    """Return the number of attention heads; raise `ModelError` unless it divides the hidden size."""
+    count = read_int(config, *keys, least=1)
+    if hidden % count:
+        raise ModelError(f"config.json: hidden size {hidden} is not a multiple of {count} attention heads")
+    return count
+
+
+def read_layers(config: Config, *keys: str) -> int:
+    """Return the number of layers."""
+    return read_int(config, *keys, least=1, most=_MAX_LAYERS)
 
 
 def _read_bert(config: Config) -> EncoderConfig:
@@ -271,10 +332,7 @@ _MODERNBERT: Layout = {
 
 
 def _biases(config: EncoderConfig) -> dict[str, bool]:
-    """The modules of `Encoder(config)` that have weights, and whether each has a bias.
-
-    The encoder itself is not built for this: a damaged config.json may describe an enormous one.
-    """
+    """The modules of `Encoder(config)` that have weights, and whether each has a bias."""
     modules = {
         "embeddings.word": False,
         "embeddings.norm": config.norm_bias,
@@ -314,15 +372,12 @@ def import_weights(
     Raises:
         ModelError: A weight is missing.
     """
-    prefix = check_weights(state, names, source=source)
-    stripped = {_modern(name).removeprefix(prefix): tensor for name, tensor in state.items()}
+    left = _without_prefix(state, names, source)
     ours: dict[str, Tensor] = {}
-    used: set[str] = set()
     for name, theirs in names.items():
-        parts = (theirs,) if isinstance(theirs, str) else theirs
-        used.update(parts)
-        ours[name] = stripped[parts[0]] if len(parts) == 1 else torch.cat([stripped[part] for part in parts])
-    return ours, {name: tensor for name, tensor in stripped.items() if name not in used}
+        tensors = [left.pop(part) for part in _parts(theirs)]
+        ours[name] = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+    return ours, left
 
 
 def export_weights(state: Mapping[str, Tensor], names: WeightNames) -> dict[str, Tensor]:
@@ -336,27 +391,13 @@ def export_weights(state: Mapping[str, Tensor], names: WeightNames) -> dict[str,
     return {name: tensor.contiguous() for name, tensor in theirs.items()}
 
 
-def check_weights(stored: Iterable[str], names: WeightNames, *, source: str) -> str:
-    """Return the prefix of the stored weights; raise `ModelError` if one of `names` is missing."""
-    modern = {_modern(name) for name in stored}
-    prefix = _prefix(modern, names, source)
-    wanted = [part for theirs in names.values() for part in ((theirs,) if isinstance(theirs, str) else theirs)]
-    missing = [name for name in wanted if prefix + name not in modern]
-    if missing:
-        raise ModelError(
-            f"{source} lacks {len(missing)} of the weights its config asks for, the first of them {missing[0]!r}: "
-            "the weights and config.json do not belong together, or a file is incomplete"
-        )
-    return prefix
-
-
-def _modern(name: str) -> str:
-    """Old checkpoints call the parameters of LayerNorm gamma and beta."""
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-
-
-def _prefix(stored: Collection[str], names: WeightNames, source: str) -> str:
-    """What precedes the name of the word embeddings."""
+def _without_prefix(stored: Mapping[str, Value], names: WeightNames, source: str) -> dict[str, Value]:
+    """Stored weights under their present names without a prefix; raise `ModelError` if one of `names` is missing."""
+    # Old checkpoints call the parameters of LayerNorm gamma and beta.
+    stored = {
+        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): value
+        for name, value in stored.items()
+    }
     word = names["embeddings.word.weight"]
     assert isinstance(word, str)
     matches = [name for name in stored if name.endswith(word)]
@@ -366,7 +407,18 @@ def _prefix(stored: Collection[str], names: WeightNames, source: str) -> str:
             f"{source} has no word embeddings: expected a weight named {word!r}, possibly with a prefix, "
             f"among {len(stored)} weights ({some}, ...)"
         )
-    return min(matches, key=len).removesuffix(word)
+    prefix = min(matches, key=len).removesuffix(word)
+    missing = [part for theirs in names.values() for part in _parts(theirs) if prefix + part not in stored]
+    if missing:
+        raise ModelError(
+            f"{source} lacks {len(missing)} of the weights its config asks for, the first of them {missing[0]!r}: "
+            "the weights and config.json do not belong together, or a file is incomplete"
+        )
+    return {name.removeprefix(prefix): value for name, value in stored.items()}
+
+
+def _parts(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
 
 
 # --- classification heads --------------------------------------------------------------------------------------------
@@ -472,9 +524,10 @@ class Family:
     def weight_names(self, config: EncoderConfig) -> WeightNames:
         """The name of every weight of `Encoder(config)` in a checkpoint of this family."""
         names: WeightNames = {}
+        layers = range(config.stored_layers)
         for module, bias in _biases(config).items():
             theirs = self.layout[module]
-            for layer in range(config.stored_layers) if "{layer}" in module else (0,):
+            for layer in layers if "{layer}" in module else (0,):
                 if module == _ATTENTION_NORM and config.pre_norm and layer == 0:
                     continue  # the embeddings are normalized already
                 group, inner = divmod(layer, config.group_size)
@@ -486,6 +539,41 @@ class Family:
                         else tuple(f"{part.format(**numbers)}.{kind}" for part in theirs)
                     )
         return names
+
+    def empty_encoder(
+        self, config: Config, shapes: Mapping[str, list[int]], *, source: str
+    ) -> tuple[Encoder, WeightNames]:
+        """Build the encoder of a config.json, without values, if the weights of a checkpoint fit it.
+
+        Args:
+            config: The content of config.json.
+            shapes: Of every weight in the checkpoint.
+            source: The folder, for messages.
+
+        Returns:
+            The encoder on the meta device, and the names of its weights in the checkpoint.
+
+        Raises:
+            ModelError: The config is damaged, or a weight is missing or has another shape.
+        """
+        settings = self.read(config)
+        if settings.max_positions < 1:
+            raise ModelError(f"{source}: config.json: max_position_embeddings is too small, no positions are left")
+        names = self.weight_names(settings)
+        stored = _without_prefix(shapes, names, source)  # before building: a damaged config.json may ask for anything
+        with torch.device("meta"):
+            encoder = Encoder(settings)
+        expected = encoder.state_dict()
+        for ours, theirs in names.items():
+            parts = _parts(theirs)
+            shape = [expected[ours].shape[0] // len(parts), *expected[ours].shape[1:]]
+            for name in parts:
+                if stored[name] != shape:
+                    raise ModelError(
+                        f"{source}: the weight {name!r} has shape {stored[name]}, but config.json asks for {shape}: "
+                        "the weights and config.json do not belong together"
+                    )
+        return encoder, names
 
 
 FAMILIES: dict[str, Family] = {

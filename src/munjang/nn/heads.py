@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from munjang.errors import ModelError
-from munjang.nn.config import ACTIVATION_FUNCTIONS, Activation
+from munjang.nn.encoder import ACTIVATION_FUNCTIONS, Activation
 from munjang.nn.packed import Packed
 from munjang.nn.pooling import PoolingMode, pool
 

@@ -25,9 +25,9 @@ def available() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
 
 
-def usable(x: Tensor) -> bool:
-    """Whether the kernels apply to `x`: on CUDA, without gradients."""
-    return x.is_cuda and not torch.is_grad_enabled() and available()
+def usable() -> bool:
+    """Whether the kernels apply to a tensor on CUDA: without gradients, where there is Triton."""
+    return not torch.is_grad_enabled() and available()
 
 
 @functools.cache

@@ -7,14 +7,16 @@ error here, and an opaque CUBLAS failure on the device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from munjang.errors import InputError
-from munjang.nn.config import EncoderConfig
+
+if TYPE_CHECKING:
+    from munjang.nn.encoder import EncoderConfig
 
 Array = np.ndarray[Any, Any]
 

@@ -151,7 +151,7 @@ def _average(hidden: Tensor, batch: Packed, reduction: Average, skip: int) -> Te
         weights = (batch.positions + 1).float().pow(exponent) * (batch.positions >= skip)
         total = _reduce(hidden.float() * weights[:, None], batch, "sum")
         return total / _reduce(weights[:, None], batch, "sum").clamp(min=1e-9).pow(power)
-    if kernels.usable(hidden):
+    if hidden.is_cuda and kernels.usable():
         return kernels.mean_pool(hidden, batch.offsets, skip, power)
     values = hidden.float()
     if skip:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from munjang.data import Examples, Kind, join, labelled_to_scored, nli_triplets, scored_to_labelled
-from munjang.data.normalise import same_key
-from munjang.data.reading import some_of
+from munjang.data.columns import some_of
+from munjang.data.overlaps import same_key
 from munjang.errors import InputError
 from munjang.evaluation import (
     BitextEvaluator,

@@ -8,7 +8,7 @@ every fourth batch of a worker. Whole requests are admitted or refused (`Overloa
 again). What nobody waits for any more, because the client went away or its time is up, is passed over. The same item in
 several requests at once is computed once.
 
-On a CPU there is one worker per core with one intra-op thread each, as in `encoders.engine`, and one more that takes
+On a CPU there is one worker per core with one intra-op thread each, as in `encoders.runtime`, and one more that takes
 nothing but queries: the operating system gives a thread that has slept its turn at once, so that a query does not wait
 for the bulk batches that are running. On other devices two workers take turns: one gathers while the other computes.
 """
@@ -27,7 +27,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import torch
 
-from munjang.encoders.engine import use_one_thread
+from munjang.encoders.runtime import use_one_thread
 from munjang.serve.answers import Answer, Stats, Timing
 from munjang.serve.errors import DeadlinePassed, Overloaded, TooLarge, Unready
 from munjang.serve.queues import Entry, Gathering, Line, Priority, Request, batch_of, entries_of, places_of

@@ -18,8 +18,7 @@ import numpy as np
 
 from munjang import vectors
 from munjang.encoders import BiEncoder, CrossEncoder
-from munjang.encoders.engine import plan_for
-from munjang.encoders.runtime import CallOptions
+from munjang.encoders.runtime import CallOptions, plan_for
 from munjang.errors import InputError
 from munjang.index.fusion import SimilarityScale
 from munjang.loading import load, load_cross_encoder

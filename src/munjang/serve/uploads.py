@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from munjang.data.documents import DocumentFiles, DocumentSurvey, WholeFiles
-from munjang.data.readers import RowFile
+from munjang.data.files import RowFile
 from munjang.data.rows import ReadLimits, ReadOptions
 from munjang.errors import DataError, LimitError, MunjangError
 from munjang.files import OutputLock

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _DOCUMENTS = 2048
 _CHARACTERS = 4_000_000
-_HERE = "the row"
 
 
 @dataclass
@@ -100,7 +99,7 @@ class _Documents:
             try:
                 document = self._document(row)
             except (DataError, InputError) as error:
-                self._counting.reject(row.line, str(error).removeprefix(f"{_HERE}: "))
+                self._counting.reject(row.line, str(error))
                 continue
             if not batch.has_room_for(document["text"]) and batch.documents:
                 yield batch
@@ -117,7 +116,7 @@ class _Documents:
         id_column = wanted or ("id" if "id" in cells and column != "id" else None)
         if wanted is not None and wanted not in cells:
             raise DataError(f"there is no {wanted!r} to be the id")
-        document = as_document(cells, (column, id_column), self._reading.metadata, _HERE)
+        document = as_document(cells, (column, id_column), self._reading.metadata)
         if id_column is None:
             document["id"] = made_id(self._shard.name, row.line)
             self.made = True

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from munjang import bundled
-from munjang.data.encodings import check_encoding
+from munjang.data.rows import check_encoding
 from munjang.errors import InputError
 from munjang.types import DTypeName
 

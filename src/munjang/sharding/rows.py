@@ -1,29 +1,29 @@
 """A shard -> its rows, one at a time: each either good, or bad with a reason.
 
-`munjang encode` stops at a broken row, because in one file a dropped row shifts all that follow. A job of many hours
-cannot stop there: the row is set aside with its place and its reason, and the shard goes on. What concerns the file as
+`munjang.data.rows` stops at a broken row, because in one file a dropped row shifts all that follow, and scans a file
+for its encoding before it reads it. A job of many hours over terabytes cannot do either: a row that is broken in its
+bytes, its JSON or its size is set aside with its place and its reason, and the shard goes on. What concerns the file as
 a whole (cut off, not Parquet, no such column) is a DataError.
 """
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import gzip
 import json
 import lzma
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from munjang.data.columns import choose_column, named_column
-from munjang.errors import DataError, MissingExtraError
+from munjang.data.files import open_binary
+from munjang.data.rows import kind_of
+from munjang.errors import DataError, MissingExtraError, brief
 from munjang.sharding.options import Reading
 from munjang.sharding.shards import Shard
 
-_OPENERS: dict[str, Callable[[str], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _MARK = b"\xef\xbb\xbf"  # of UTF-8
 _BATCH = 1024  # rows of Parquet at a time
 
@@ -87,17 +87,12 @@ def _json_rows(shard: Shard, reading: Reading, *, whole: bool) -> Read:
 
 def _lines(shard: Shard, largest: int) -> Iterator[bytes]:
     """Lines without their end; of one that is too large only the beginning, one byte longer than is allowed."""
-    with _reading(shard), _open(shard) as file:
+    with _reading(shard), open_binary(Path(shard.path)) as file:
         while line := file.readline(largest + 2):
             rest = line
             while not rest.endswith(b"\n") and len(rest) == largest + 2:
                 rest = file.readline(largest + 2)
             yield line.rstrip(b"\r\n")[: largest + 1]
-
-
-def _open(shard: Shard) -> BinaryIO:
-    opener = _OPENERS.get(Path(shard.path).suffix.lower())
-    return cast(BinaryIO, opener(shard.path)) if opener else open(shard.path, "rb")
 
 
 @contextlib.contextmanager
@@ -136,7 +131,7 @@ def _json_row(number: int, value: object, reading: Reading, *, whole: bool) -> G
     if isinstance(value, str) and not reading.keep and reading.column is None:
         return Good(number, value, None, {})
     if not isinstance(value, dict) or not value:
-        raise _Refused(f"expected an object that holds a text, got {_short(value)}")
+        raise _Refused(f"expected an object that holds a text, got {brief(value)}")
     names = list(value)
     try:
         column = names[choose_column(names, reading.column, "the row")]
@@ -147,7 +142,7 @@ def _json_row(number: int, value: object, reading: Reading, *, whole: bool) -> G
 
 def _text(value: object, column: str) -> str:
     if not isinstance(value, str):
-        raise _Refused(f"expected a text in {column!r}, got {_short(value)}")
+        raise _Refused(f"expected a text in {column!r}, got {kind_of(value)}")
     return value
 
 
@@ -162,25 +157,17 @@ def _cells(value: dict[str, object], reading: Reading, *, whole: bool) -> dict[s
 
 def _check_kinds(cells: dict[str, object], kinds: dict[str, str]) -> None:
     """A column of an output has one type, which its first value decides; a row of another one is set aside."""
-    found = {name: _kind(value) for name, value in cells.items() if value is not None}
-    for name, kind in found.items():
-        if kinds.get(name, kind) != kind:
-            raise _Refused(f"{name!r} holds {kind}, in the rows before it {kinds[name]}")
-        value = cells[name]
+    found: dict[str, str] = {}
+    for name, value in cells.items():
+        if value is None:
+            continue
         if isinstance(value, float) and not math.isfinite(value):
             raise _Refused(f"{name!r} holds {value}, which JSON does not have")
+        found[name] = kind_of(value)
+        if kinds.get(name, found[name]) != found[name]:
+            raise _Refused(f"{name!r} holds {found[name]}, in the rows before it {kinds[name]}")
     for name, kind in found.items():
         kinds.setdefault(name, kind)
-
-
-def _kind(value: object) -> str:
-    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
-    return kinds.get(type(value), "an object")
-
-
-def _short(value: object) -> str:
-    shown = "null" if value is None else repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------

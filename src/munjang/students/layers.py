@@ -14,9 +14,8 @@ from torch import Tensor
 
 from munjang.checkpoint import BiParts, Body
 from munjang.errors import InputError, ModelError
-from munjang.nn.config import read_int
 from munjang.nn.encoder import Encoder
-from munjang.nn.families import family_of
+from munjang.nn.families import family_of, read_int
 from munjang.students.rebuilding import known_body, rebuilt
 
 

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from munjang.checkpoint import Body
-from munjang.checkpoint.weights import uninitialized
 from munjang.errors import ModelError
-from munjang.nn.config import EncoderConfig
-from munjang.nn.encoder import Encoder
+from munjang.nn.encoder import Encoder, EncoderConfig
 from munjang.nn.families import FAMILIES
 
 
@@ -30,7 +28,7 @@ def known_body(body: Body, purpose: str) -> Encoder:
 
 def rebuilt(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
     """An encoder with copies of these weights, float32 and on the CPU."""
-    with uninitialized():
+    with torch.device("meta"):
         encoder = Encoder(config)
     encoder.load_state_dict(
         {name: tensor.detach().to("cpu", torch.float32, copy=True) for name, tensor in state.items()}, assign=True

@@ -24,8 +24,7 @@ from munjang.students import trainers
 from munjang.students.normaliser import JAMO, composing, decomposing, plain_normaliser
 from munjang.students.plans import VocabularyPlan
 from munjang.students.trainers import Cutting
-from munjang.text.fast_words import METASPACE, SEPARATING, encode_ids, steps
-from munjang.text.packing import from_lists
+from munjang.text.fast_words import METASPACE, SEPARATING, encode_ids, from_lists, steps
 from munjang.text.tokenizer import Tokenizer
 
 _KINDS = {models.WordPiece: "wordpiece", models.Unigram: "unigram"}

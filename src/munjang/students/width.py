@@ -25,8 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from munjang.checkpoint import BiParts
 from munjang.encoders.bi import Array
 from munjang.errors import InputError, ModelError
-from munjang.nn.config import EncoderConfig
-from munjang.nn.encoder import Encoder, Layer
+from munjang.nn.encoder import Encoder, EncoderConfig, Layer
 from munjang.nn.families import family_of
 from munjang.nn.heads import Dense, VectorNorm
 from munjang.nn.packed import to_packed

@@ -146,7 +146,7 @@ def _job(
 
 
 def _windows(documents: Source, model: BiEncoder, job: _Job, progress: Progress) -> Iterator[list[tuple[Keyword, ...]]]:
-    from munjang.encoders.engine import split_windows  # imports torch
+    from munjang.encoders.runtime import split_windows  # imports torch
 
     opened = open_texts([documents] if isinstance(documents, str) else documents)
     cache: dict[str, Array] = {}

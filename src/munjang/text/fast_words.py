@@ -18,6 +18,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from tokenizers import models
 
 from munjang import forking
 from munjang.errors import InputError
-from munjang.text.packing import Int32, from_lists, positions, starts_of
+from munjang.text.packing import Int32, positions, starts_of
 
 METASPACE = "▁"  # U+2581
 SEPARATING = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # split at white space and drop it
@@ -123,6 +124,13 @@ def encodings(
 def encode_ids(backend: tokenizers.Tokenizer, texts: Sequence[str], *, special: bool) -> list[list[int]]:
     """Token ids of each text, with or without special tokens."""
     return [encoding.ids for encoding in encodings(backend, texts, special=special)]
+
+
+def from_lists(rows: Sequence[Sequence[int]]) -> tuple[Int32, Int32]:
+    """Flatten lists of ids into ids [total] and lengths [n]."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int32, count=len(rows))
+    flat = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+    return flat, lengths
 
 
 def describe(component: Any) -> dict[str, Any] | None:

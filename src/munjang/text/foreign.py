@@ -17,7 +17,8 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from munjang.errors import MissingExtraError, ModelError
-from munjang.text.tokenizer import SENTENCEPIECE_FILES, read_object, read_text, token_text
+from munjang.files import read_object
+from munjang.text.tokenizer import SENTENCEPIECE_FILES, read_text, token_text
 
 _BERT_TOKENS = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA_TOKENS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}

@@ -6,9 +6,7 @@ starts = `starts_of(lengths)`. All operations are vectorized, without a Python l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -39,13 +37,6 @@ class Batch:
     lengths: Int32  # [n], ascending
     rows: Int64  # [n], the row of `Tokens` each sequence comes from
     segments: Int32 | None = None  # [total]; None when all are 0
-
-
-def from_lists(rows: Sequence[Sequence[int]]) -> tuple[Int32, Int32]:
-    """Flatten lists of ids into ids [total] and lengths [n]."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int32, count=len(rows))
-    flat = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-    return flat, lengths
 
 
 def starts_of(lengths: Int32) -> Int64:

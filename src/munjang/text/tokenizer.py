@@ -27,8 +27,17 @@ import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
 from munjang.errors import InputError, ModelError, ModelWarning
-from munjang.text.fast_words import LONE_SURROGATE, WordTokenizer, encode_ids, encodings, steps
-from munjang.text.packing import Int32, Int64, Tokens, from_lists, positions, starts_of
+from munjang.files import read_object
+from munjang.text.fast_words import (
+    LONE_SURROGATE,
+    WordTokenizer,
+    check_unicode,
+    encode_ids,
+    encodings,
+    from_lists,
+    steps,
+)
+from munjang.text.packing import Int32, Int64, Tokens, positions, starts_of
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "merges.txt", *SENTENCEPIECE_FILES)
@@ -54,7 +63,6 @@ _BERT_OPTIONS = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 
-_MAX_JSON_BYTES = 64 << 20  # the index of a model's shards, the largest of the other files, has a few megabytes
 # A tokenizer.json can hang or fill the memory: a chain of replacing normalizers multiplies a text, a pattern can
 # backtrack without end, a template can repeat a list of ids. Published tokenizers stay far below these limits.
 _MAX_BYTES = 512 << 20  # Gemma's tokenizer.json has 33 million
@@ -78,9 +86,11 @@ class Frame:
     @classmethod
     def of(cls, backend: tokenizers.Tokenizer, samples: Sequence[tuple[str, ...]]) -> Frame | None:
         """The frame of a backend, found on sample rows of texts; None where it does more than frame them."""
-        bodies = [encode_ids(backend, row, special=False) for row in samples]
         inputs: Any = [row[0] if len(row) == 1 else row for row in samples]
-        rows = [(row.ids, row.type_ids) for row in encodings(backend, inputs, special=True)]
+        texts = [text for row in samples for text in row]
+        framed, flat = encodings(backend, inputs, special=True), iter(encode_ids(backend, texts, special=False))
+        bodies = [[next(flat) for _ in row] for row in samples]
+        rows = [(row.ids, row.type_ids) for row in framed]
         ids, segments = rows[0]
         extra = len(ids) - sum(map(len, bodies[0]))
         # counts: special tokens up to the first text, up to the second, ...
@@ -300,6 +310,62 @@ class Tokenizer:
             ids, lengths, _ = self.frame.build(ids, lengths[:, None], segmented=False)
         return Tokens(ids, lengths, truncated, longest)
 
+    def encode_pairs(self, a: Sequence[str], b: Sequence[str], *, segments: int = 2, by_words: bool = True) -> Tokens:
+        """Tokenize each pair (a[i], b[i]), add special tokens and truncate to max_length.
+
+        Truncation is LongestFirst of the `tokenizers` library: the longer text is cut down to the length of the shorter
+        one, then both share the room. Of an odd room, the text that was longer gets the odd token (the second, if both
+        were equal).
+
+        Args:
+            a: first texts.
+            b: second texts.
+            segments: number of segments the model knows; with fewer than two, the result has none.
+            by_words: as in `encode`.
+
+        Returns:
+            Ids and segments of all pairs; `segments` is None where all are 0.
+
+        Raises:
+            InputError: if the numbers of texts differ, max_length leaves no room, or a text is not valid Unicode.
+        """
+        if len(a) != len(b):
+            raise InputError(f"a pair has two texts: got {len(a)} first and {len(b)} second ones")
+        frame = self.pair_frame
+        specials = int(self.backend.num_special_tokens_to_add(True)) if frame is None else frame.size
+        if self._max_length < specials:
+            raise InputError(
+                f"max_length must be at least {specials} for pairs (their special tokens), got {self._max_length}"
+            )
+        try:
+            if frame is None:
+                tokens = self.encode_by_backend(list(zip(a, b, strict=True)))
+            else:
+                tokens = self._frame_pairs(frame, *self.bodies([*a, *b], by_words=by_words))
+        except InputError:
+            check_unicode(list(zip(a, b, strict=True)))  # names the pair
+            raise
+        if tokens.segments is None or segments < 2 or self.ignores_segments:
+            return replace(tokens, segments=None)
+        return replace(tokens, segments=np.minimum(tokens.segments, np.int32(segments - 1)))
+
+    def _frame_pairs(self, frame: Frame, ids: Int32, lengths: Int32) -> Tokens:
+        """Truncate and frame pairs. ids, lengths: all first texts, then all second ones, [total] and [2 * pairs]."""
+        starts, lengths = starts_of(lengths).reshape(2, -1).T, lengths.reshape(2, -1).T  # [pairs, 2]
+        whole = lengths.sum(axis=1, dtype=np.int64)  # [pairs]
+        room = self._max_length - frame.size
+        a, b = lengths.T
+        # The shorter text is cut too where half of the room is less than it has.
+        short = np.minimum(np.minimum(a, b), room // 2)
+        long = np.minimum(np.maximum(a, b), room - short)
+        kept = np.stack([np.where(a > b, long, short), np.where(a > b, short, long)], axis=1)  # [pairs, 2]
+        if self.keep_end:
+            starts = starts + (lengths - kept)
+        texts = ids[positions(starts.ravel(), kept.ravel())]
+        framed_ids, framed, segments = frame.build(texts, kept, segmented=not frame.one_segment)
+        longest = int(whole.max()) + frame.size if len(whole) else 0
+        return Tokens(framed_ids, framed, int(np.count_nonzero(whole > room)), longest, segments)
+
     def count(self, texts: Sequence[str]) -> Int32:
         """Number of tokens of each text before truncation, special tokens included, [n]."""
         if self.frame is None:
@@ -442,28 +508,6 @@ def read_text(path: Path) -> str:
         raise ModelError(f"{path} cannot be read: {error}; fetch the model again") from error
 
 
-def read_json(path: Path) -> Any:
-    """Parse a JSON file of a model; raise `ModelError` if it is unreadable, damaged or too large."""
-    try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size:,} bytes, at most {_MAX_JSON_BYTES:,} are read")
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    except RecursionError as error:
-        raise ModelError(f"{path} is not valid JSON: it is nested too deeply") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON ({error}): the file is damaged; fetch the model again") from error
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Parse a JSON object; return an empty one if the file does not exist."""
-    content = read_json(path) if path.is_file() else {}
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
-
-
 def read_backend(path: Path) -> tokenizers.Tokenizer:
     """Read a tokenizer.json, unless tokenizing with it could hang or fill the memory.
 
@@ -480,8 +524,7 @@ def read_backend(path: Path) -> tokenizers.Tokenizer:
             f"{path} is damaged or of an unknown kind: {str(error)[:300]}; fetch the model again"
         ) from error
     growth = 1.0
-    for component in (backend.normalizer, backend.pre_tokenizer):
-        parts = steps(component)
+    for parts in (steps(backend.normalizer), steps(backend.pre_tokenizer)):
         if len(parts) > _MAX_STEPS:
             raise ModelError(
                 f"{path} has {len(parts):,} normalizers or pre-tokenizers, at most {_MAX_STEPS} are supported"

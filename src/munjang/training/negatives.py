@@ -20,7 +20,7 @@ import numpy as np
 
 from munjang.data.columns import numbered
 from munjang.data.examples import Examples
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 from munjang.data.reading import Reading
 from munjang.errors import InputError
 from munjang.progress import Progress, track

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from munjang.data import Examples
 from munjang.errors import TrainingError, TrainingWarning
-from munjang.nn.attention import MAX_PADDED, MAX_SEQUENCES
+from munjang.nn.encoder import MAX_PADDED, MAX_SEQUENCES
 from munjang.nn.packed import to_packed
 from munjang.training.filling import LONGEST_FILLER, Shape, pack_filled, shape_of
 from munjang.training.masking import Masked

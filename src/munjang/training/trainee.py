@@ -25,7 +25,6 @@ from munjang.nn.encoder import Encoder
 from munjang.nn.heads import apply_heads
 from munjang.nn.packed import Packed, check_ids
 from munjang.text.packing import Tokens
-from munjang.text.pairs import encode_pairs
 from munjang.text.tokenizer import Tokenizer
 from munjang.training.sequences import joined_segments
 from munjang.training.settings import Precision
@@ -140,7 +139,7 @@ class Trainee:
             parts.append(
                 tokenizer.encode(first[here])
                 if second is None
-                else encode_pairs(tokenizer, first[here], second[here], segments=config.segments)
+                else tokenizer.encode_pairs(first[here], second[here], segments=config.segments)
             )
             if config.family != "static":
                 # Here, once, and not in every step.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from munjang.data import Examples
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.recipes import AugmentOptions
 from recipes.material import scored, sentences

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from munjang.data.examples import Examples
-from munjang.data.normalise import normalise, same_key
+from munjang.data.overlaps import normalise, same_key
 from munjang.errors import InputError, MissingExtraError, ResumeError
 from munjang.recipes.augmenting import candidates, neighbours
 from munjang.recipes.augmenting.bm25 import BM25

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.data.examples import Examples
-from munjang.data.normalise import normalise, same_key
+from munjang.data.overlaps import normalise, same_key
 from munjang.errors import DataError, InputError
 from munjang.recipes.augmenting.pairs import ORIGINS, CandidatePairs, PairFilter, origin_counts, origin_name
 from munjang.recipes.augmenting.sentences import collect

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from munjang.data.examples import Examples
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 from munjang.errors import InputError
 from munjang.recipes.augmenting.sentences import collect
 

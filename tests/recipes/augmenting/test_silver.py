@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
 from munjang.data import read_examples
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 from munjang.errors import DataError, InputError
 from munjang.recipes.augmenting import silver
 from munjang.recipes.augmenting.pairs import CandidatePairs

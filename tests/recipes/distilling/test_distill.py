@@ -223,7 +223,7 @@ def test_what_cannot_be_done_is_said_before_a_text_is_encoded(
 
 def test_a_body_that_cannot_be_made_over_shows_before_a_text_is_encoded(load: Load, tmp_path: Path) -> None:
     model = load()
-    table = StaticEmbedding(model.parts.body.config.vocab_size, 32)
+    table = StaticEmbedding(torch.randn(model.parts.body.config.vocab_size, 32))
     static = BiEncoder(replace(model.parts, body=table), device="cpu")
     for plan in (StudentPlan(layers=1), StudentPlan(vocabulary=VocabularyPlan(200))):
         with pytest.raises(ModelError, match="needs a body of one of the families"):

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 
 Array: TypeAlias = npt.NDArray[Any]
 _RUNS = re.compile(r"([가-힣]+)|([^\W_가-힣]+)")

@@ -19,10 +19,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from munjang.data import DATASETS, Examples, ReadOptions, load_dataset, open_rows, open_texts
-from munjang.data.columns import choose_columns, has_numbered_columns
-from munjang.data.normalise import normalise
-from munjang.data.readers import RowFile
-from munjang.data.reading import some_of
+from munjang.data.columns import choose_columns, has_numbered_columns, some_of
+from munjang.data.files import RowFile
+from munjang.data.overlaps import normalise
 from munjang.errors import DataError, InputError
 from munjang.recipes.augmenting.defaults import TWO_WAYS
 from munjang.recipes.augmenting.options import AugmentOptions

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.data.examples import Examples
-from munjang.data.normalise import normalise
+from munjang.data.overlaps import normalise
 from munjang.errors import DataError, InputError
 from munjang.recipes.augmenting.sentences import Sentences
 

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from munjang.checkpoint import is_cross, resolve
-from munjang.checkpoint.folder import replace_model_folder
+from munjang.checkpoint.write import replace_model_folder
 from munjang.data import Examples
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError, MissingExtraError

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from munjang.data.examples import Examples
-from munjang.data.normalise import same_key
+from munjang.data.overlaps import same_key
 from munjang.errors import InputError
 from munjang.progress import Progress, track
 

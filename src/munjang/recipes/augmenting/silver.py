@@ -9,7 +9,7 @@ pair (bm25+semantic). Also here: what the report tells of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from munjang.data.examples import Examples
 from munjang.data.reading import read_examples
-from munjang.data.rows import ReadOptions, Row, RowSource, Table, open_rows
+from munjang.data.rows import ReadOptions, open_rows
 from munjang.errors import InputError
 from munjang.evaluation.metrics import pearson, spearman
 from munjang.files import atomic_path, disk_errors
@@ -76,15 +76,11 @@ def read_silver(path: str | Path) -> Examples:
     source = open_rows(path, options=ReadOptions("tsv", quoting=False))
     known: dict[str, str] = {}
 
-    def shared(row: Row) -> Row:
-        return row._replace(values={name: known.setdefault(str(cell), str(cell)) for name, cell in row.values.items()})
-
-    def open_table() -> Table:
-        table = source.open()
-        return Table(table.names, lambda columns: map(shared, table.read(columns)))
+    def shared(row: Mapping[str, object]) -> dict[str, object]:
+        return {name: known.setdefault(str(cell), str(cell)) for name, cell in row.items()}
 
     columns = {"a": HEADER[0], "b": HEADER[1], "score": HEADER[2]}
-    rows = RowSource(source.short_name, open_table)
+    rows = source.map(shared)
     return read_examples(rows, kind="scored", columns=columns, score_range=(0.0, 1.0), name=NAME, drop_outside=True)
 
 

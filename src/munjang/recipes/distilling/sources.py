@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from munjang.data import DATASETS, Examples, Reading, ReadOptions, load_dataset, read_examples, read_texts
 from munjang.data.columns import choose_columns
-from munjang.data.datasets import parallel_by_source
-from munjang.data.readers import RowFile
+from munjang.data.datasets import find_files, parallel_by_source
+from munjang.data.files import RowFile
 from munjang.errors import DataError, InputError
 from munjang.recipes.distilling.options import DistillOptions, GivenSource, Source
 from munjang.recipes.options import SetOptions
@@ -183,13 +183,7 @@ def _named(name: str, split: str, folder: Path) -> list[Examples]:
         if examples.kind not in _KINDS:
             raise InputError(f"a source must be translations, texts or scored pairs, but {name} is {examples.kind}")
         return [examples]
-    file = Path(DATASETS[name].splits["train"].files[0])
-    tried = [folder / f"{place}{end}" for place in (file, file.name) for end in ("", ".gz", ".xz", ".bz2")]
-    path = next((one for one in tried if one.is_file()), None)
-    if path is None:
-        raise DataError(
-            f"{name}: there is no {file} (or {file.name}, or one of them compressed) in the folder {folder}"
-        )
+    (path,) = find_files(name, "train", folder)
     by_source = parallel_by_source(path)
     return [examples for source, examples in by_source.items() if source not in _LEFT_OUT[name]]
 

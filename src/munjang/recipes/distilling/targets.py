@@ -23,7 +23,6 @@ from munjang.recipes.distilling.job import Job
 from munjang.recipes.distilling.sources import Taken
 from munjang.recipes.stages import Made
 from munjang.recipes.telling import say
-from munjang.text.pairs import encode_pairs
 from munjang.vectors import open_writer, read_vectors
 from munjang.vectors.files import create_npy
 
@@ -141,7 +140,7 @@ def _cut(pairs: Sequence[tuple[str, str]], model: CrossEncoder) -> int:
     found = 0
     for first in range(0, len(pairs), PAIRS):
         a, b = zip(*pairs[first : first + PAIRS], strict=True)
-        found += encode_pairs(model.tokenizer, a, b).truncated
+        found += model.tokenizer.encode_pairs(a, b).truncated
     return found
 
 

@@ -1,4 +1,4 @@
-"""The engine: order, bounded memory, threads, errors, early ends."""
+"""The encoding pipeline: order, bounded memory, threads, errors, early ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from munjang.encoders import engine
-from munjang.encoders.engine import Plan, plan_for, run_windows, split_windows, tokenize_in_thread, tokenize_in_turns
-from munjang.encoders.runtime import CallOptions
+from munjang.encoders import runtime as pipeline
+from munjang.encoders.runtime import (
+    CallOptions,
+    Plan,
+    plan_for,
+    run_windows,
+    split_windows,
+    tokenize_in_thread,
+    tokenize_in_turns,
+)
 from munjang.text.packing import Batch, Tokens
 
 
@@ -143,8 +150,8 @@ def test_plans_fit_the_device() -> None:
 @pytest.mark.parametrize("cores", [1, 64])
 def test_an_accelerator_gets_its_rows_back_in_order(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path of a GPU, with a device that computes at once; many cores tokenize in a second thread too."""
-    monkeypatch.setattr(engine, "cpu_cores", lambda: cores)
-    monkeypatch.setattr(engine, "_on_cpu", engine._on_accelerator)
+    monkeypatch.setattr(pipeline, "cpu_cores", lambda: cores)
+    monkeypatch.setattr(pipeline, "_on_cpu", pipeline._on_accelerator)
     windows = [[[i, j] * (j + 1) for j in range(5)] for i in range(7)]
     done: list[int] = []
     for window, result in zip(windows, _run(windows, 0, on_done=done.append), strict=True):
@@ -214,7 +221,7 @@ def test_a_slow_helper_is_waited_for_and_little_is_pulled_ahead() -> None:
 
     for done, items in enumerate(tokenize_in_turns(source(), lambda items: items, slow)):
         assert items == [done]
-        assert pulled <= done + engine.AHEAD + 3
+        assert pulled <= done + pipeline.AHEAD + 3
 
 
 @pytest.mark.parametrize("way", ["thread", "turns", "helper"])

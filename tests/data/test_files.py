@@ -98,7 +98,7 @@ def test_jsonl_gives_back_objects_and_strings(tmp_path: Path, values: list[str],
 def test_json_list_in_pieces_of_any_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[str], block: int, indent: int | None
 ) -> None:
-    monkeypatch.setattr("munjang.data.readers.BLOCK", block)
+    monkeypatch.setattr("munjang.data.files.BLOCK", block)
     path = write(tmp_path / "a.json", json.dumps([{"text": value, "x": [1]} for value in values], indent=indent))
     assert rows(path, keep=["x"]) == [TextRow(value, {"x": [1]}) for value in values]
     write(path, json.dumps(values, ensure_ascii=False))
@@ -136,8 +136,8 @@ def test_pieces_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.Mon
     lines = ["가나다 라마", "", "x" * 5000, "끝"]
     path = write(tmp_path / "a.txt", "\r\n".join(lines))
     for block in (1, 2, 3, 1000):
-        monkeypatch.setattr("munjang.data.readers.BLOCK", block)
-        monkeypatch.setattr("munjang.data.encodings.BLOCK", block)
+        monkeypatch.setattr("munjang.data.files.BLOCK", block)
+        monkeypatch.setattr("munjang.data.files.BLOCK", block)
         assert found(path) == lines
 
 
