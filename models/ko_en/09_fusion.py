@@ -4,7 +4,7 @@ python models/ko_en/09_fusion.py --texts out/data --bi out/final/ko-en [--rerank
 
 Enters: the development sets of 02. Leaves: nDCG@10 and recall@1 of every set, for BM25, the bi-encoder, reciprocal
 ranks, and every weight of `munjang.index.fusion.fuse`; with --reranker for every weight of the first stage. --keep
-writes the one that was chosen into the reranker's munjang.json. Chosen: fusion.WEIGHT = 0.75; 40 for that of 0.1.0.
+writes the one that was chosen into the reranker's munjang.json. Chosen: fusion.WEIGHT = 0.8; 30 for that of 0.1.0.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-WEIGHT = 0.75  # of the semantic score; chosen by models/ko_en/09_fusion.py
+WEIGHT = 0.8  # of the semantic score; chosen by models/ko_en/09_fusion.py
 DEPTH = 100  # documents of each ranking that are fused, whatever the number of hits
 
 # Sentences about different subjects: what a model thinks of two of them is its similarity of unrelated texts.
