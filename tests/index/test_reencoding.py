@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from munjang import BiEncoder, Index, IndexOptions
-from munjang.errors import DataError, InputError, ModelError
+from munjang.errors import InputError, ModelError
 from munjang.index import reencoding
 from support.indexing import TEXTS, Plain
 from support.small_models import bi_encoder
@@ -128,7 +128,7 @@ def test_others_that_have_it_open_are_told(folder: Path, model: BiEncoder, other
         assert stale.search("비", 3)
         index.reencode(other)
         for call in (lambda: stale.search("비"), lambda: stale.add(["비"]), lambda: stale.delete("1"), stale.compact):
-            with pytest.raises(DataError, match="re-encoded with another model since it was opened: open it again"):
+            with pytest.raises(ModelError, match="re-encoded with another model since it was opened: open it again"):
                 call()
         assert index.count == len(DOCUMENTS) - 1
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, InputError, ModelError
 from munjang.files import OutputLock
 from munjang.index.codes import Codec
 from munjang.index.schema import LOCK, connect, database_errors
@@ -82,8 +82,8 @@ class Store:
 
     def _check_name(self, name: str) -> None:
         if self._name is not None and name != self._name:
-            raise DataError(
-                f"{self.folder} was re-encoded with another model since it was opened: open it again (Index.open)"
+            raise ModelError(
+                f"{self.folder} was re-encoded with another model since it was opened: open it again (Index.open), or restart the service"
             )
 
     def close(self) -> None:
