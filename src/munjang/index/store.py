@@ -83,7 +83,8 @@ class Store:
     def _check_name(self, name: str) -> None:
         if self._name is not None and name != self._name:
             raise ModelError(
-                f"{self.folder} was re-encoded with another model since it was opened: open it again (Index.open), or restart the service"
+                f"{self.folder} was re-encoded with another model since it was opened: open it again (Index.open), or "
+                "restart the service"
             )
 
     def close(self) -> None:
