@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MODES = ("semantic", "keyword", "hybrid")
 _BATCH = 256  # queries that are answered at once
-_BUDGET = 0.25  # seconds for the reranker, as in the service
+_BUDGET = 0.2  # seconds for the reranker, as in the service
 _EXAMPLES = """\
 examples:
   munjang search my-index "환불은 어떻게 하나요?"
