@@ -112,10 +112,10 @@ def measure(index: Index, queries: Floats, rows: int, corpus: str) -> dict[str, 
     singles, found = [], []
     for query in queries:
         began = time.perf_counter()
-        found.append([hit.score for hit in index.search(query, K)])
+        found.append([hit.score for hit in index.search(query, K, mode="semantic")])
         singles.append(time.perf_counter() - began)
     began = time.perf_counter()
-    index.search_many(queries, K)
+    index.search_many(queries, K, mode="semantic")
     together = time.perf_counter() - began
     return {
         "rows": report.added,

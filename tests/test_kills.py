@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import json
@@ -143,6 +144,25 @@ def documents(folder: Path) -> Any:
 def test_a_changed_index(server: KillServer, index: Path, call: str, request: pytest.FixtureRequest) -> None:
     count = 12 if "vectors" in request.node.name else 4
     killed_anywhere(server, call, index, lambda folder: documents(folder / "index"), count=count)
+
+
+def test_a_reencoded_index(server: KillServer, index: Path, request: pytest.FixtureRequest) -> None:
+    """Old or new, the index is whole and searched with one model."""
+
+    def found(folder: Path) -> Any:
+        for name in ("tiny", "other"):
+            with (
+                contextlib.suppress(ModelError),
+                munjang.Index.open(folder / "index", kill_work.load(str(folder / name))) as opened,
+            ):
+                report = opened.verify()
+                assert report.ok, report.problems
+                hits = opened.search(TEXTS[0], 100, mode="semantic")
+                return name, sorted((hit.id, round(hit.score, 4)) for hit in hits)
+        raise AssertionError("made by neither model")
+
+    count = 14 if "vectors" in request.node.name else 4
+    killed_anywhere(server, "reencode_index", index, found, count=count)
 
 
 @pytest.mark.parametrize("index", [False], indirect=True)

@@ -51,7 +51,7 @@ def test_the_best_passage_of_every_document(words: list[list[str]], k: int) -> N
     """Against comparing the query with every passage of every text, one text at a time."""
     model = _MODEL
     texts = [" ".join(some) for some in words]
-    found = TextCollection(texts, model).search("비가 온다 rain", k)
+    found = TextCollection(texts, model).search("비가 온다 rain", k, mode="semantic")
     query = model.encode_query(["비가 온다 rain"])
     scores = {}
     for place, spans in enumerate(Cutter.resolve(model.tokenizer, None, None).cut(texts)):

@@ -23,14 +23,16 @@ from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import InputError
 from munjang.index.columns import Columns
 from munjang.index.cutting import Cutter
-from munjang.index.documents import windows
+from munjang.index.documents import title_of, titled, windows
 from munjang.index.filters import Filter, as_filter
+from munjang.index.fusion import SimilarityScale
 from munjang.index.identity import document_prompt
+from munjang.index.options import IndexOptions
 from munjang.index.passages import Found
 from munjang.index.ranking import Candidate, subset
-from munjang.index.reranking import Reranked, check_reranking, rerank
+from munjang.index.reranking import Reranked, check_reranking
 from munjang.index.results import Document, Hit, Mode, Passage, Results
-from munjang.index.searching import Clock, Request, check_texts, first_stage
+from munjang.index.searching import Clock, Request, check_texts, first_stage, rerank_all, scaled
 from munjang.index.state import Layout
 from munjang.progress import Progress
 
@@ -44,6 +46,8 @@ Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
+TITLE = IndexOptions.title  # as in an index of the usual options
+
 
 def search_texts(
     documents: Iterable[str | Mapping[str, Any]] | Index,
@@ -53,7 +57,7 @@ def search_texts(
     model: BiEncoder | None = None,
     reranker: CrossEncoder | None = None,
     filter: Condition = None,
-    mode: Mode = "semantic",
+    mode: Mode | None = None,
 ) -> Results:
     """The k documents that answer a query best, of a list or of an index.
 
@@ -86,6 +90,7 @@ class TextCollection:
         self._documents = _checked(documents)
         self._state = _State(self._documents, model)
         self._state.encode(model, progress)
+        self._scale = SimilarityScale.of(model)
         self._columns = Columns()
         self._keyword: KeywordIndex | None = None
         self._lock = threading.Lock()
@@ -99,14 +104,23 @@ class TextCollection:
         k: int = 10,
         *,
         filter: Condition = None,
-        mode: Mode = "semantic",
+        mode: Mode | None = None,
         reranker: CrossEncoder | None = None,
-        candidates: int = 100,
+        candidates: int | None = None,
+        rerank_budget: float | None = None,
     ) -> Results:
         """The k best documents; fewer where there are fewer. The arguments are those of `Index.search`."""
         if not isinstance(query, str):
             raise InputError(f"query must be one text, got {type(query).__name__}; search_many takes several")
-        (found,) = self.search_many([query], k, filter=filter, mode=mode, reranker=reranker, candidates=candidates)
+        (found,) = self.search_many(
+            [query],
+            k,
+            filter=filter,
+            mode=mode,
+            reranker=reranker,
+            candidates=candidates,
+            rerank_budget=rerank_budget,
+        )
         return found
 
     def search_many(
@@ -115,15 +129,16 @@ class TextCollection:
         k: int = 10,
         *,
         filter: Condition = None,
-        mode: Mode = "semantic",
+        mode: Mode | None = None,
         reranker: CrossEncoder | None = None,
-        candidates: int = 100,
+        candidates: int | None = None,
+        rerank_budget: float | None = None,
     ) -> list[Results]:
         """`search` for several queries, which are encoded together; each has its even share of the timings."""
         if isinstance(queries, str):
             raise InputError("queries must be a list of texts, got a single text: search takes one")
         texts = check_texts(queries)
-        request = Request(k, mode, as_filter(filter), reranker, candidates)
+        request = Request(k, mode or "hybrid", as_filter(filter), reranker, candidates, budget=rerank_budget)
         if not texts:
             return []
         if reranker is not None:
@@ -134,12 +149,11 @@ class TextCollection:
         hits = [[self._hit(candidate) for candidate in one] for one in found]
         ranked = [Reranked(one, 0, None, 0.0) for one in hits]
         if reranker is not None:
-            kind = self.model.similarity_name
-            ranked = [rerank(text, one, reranker, k, kind=kind) for text, one in zip(texts, hits, strict=True)]
+            ranked = rerank_all(texts, hits, reranker, request, TITLE)
             clock.lap("rerank")
         timings = {name: seconds / len(texts) for name, seconds in clock.seconds.items()}
         timings["total"] = sum(timings.values())
-        return [Results(tuple(one.hits), timings, mode, one.scored, one.answered) for one in ranked]
+        return [Results(tuple(one.hits), timings, request.mode, one.scored, one.answered) for one in ranked]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -166,7 +180,7 @@ class TextCollection:
         """The nearest passages that are allowed, of which there are at least `count`."""
         numbers = self._state.numbers() if allowed is None else self._state.numbers()[allowed]
         found = vectors.top_k(queries, self._state.vectors(numbers), count, kind=self.model.similarity_name)
-        return Found(found.scores, numbers[found.indices])
+        return scaled(Found(found.scores, numbers[found.indices]), self._scale)
 
     def _keywords(self) -> KeywordIndex:
         """The keywords of all passages, in memory, made when they are first asked for."""
@@ -196,7 +210,8 @@ class _State:
     def __init__(self, documents: Sequence[Document], model: BiEncoder) -> None:
         self._documents = documents
         cutter = Cutter.resolve(model.tokenizer, None, None, prompt=document_prompt(model))
-        cut = cutter.cut([document.text for document in documents])
+        self._titles = [title_of(document.metadata, TITLE) for document in documents]
+        cut, self._passages = cutter.passages([document.text for document in documents], self._titles)
         owners = [place for place, spans in enumerate(cut) for _ in spans]
         self.spans = [(span.start, span.end) for spans in cut for span in spans]
         numbers = np.arange(1, len(owners) + 1, dtype=np.int64)
@@ -204,8 +219,8 @@ class _State:
         self.all_vectors: Floats = np.zeros((0, model.dimension), np.float32)  # [n, d]
 
     def encode(self, model: BiEncoder, progress: Progress) -> None:
-        _, texts = next(self.stream_texts(0, self.last_number()))
-        self.all_vectors = model.encode_document(texts, progress=progress)
+        self.all_vectors = model.encode_document(self._passages, progress=progress)
+        self._passages = []  # each is a copy of a part of its text
 
     @property
     def dimension(self) -> int:
@@ -226,7 +241,7 @@ class _State:
     def stream_texts(self, after: int, upto: int) -> Iterator[tuple[Numbers, list[str]]]:
         owners = self.layout.owners[after:upto].tolist()
         texts = [
-            self._documents[owner].text[start:end]
+            titled(self._titles[owner], self._documents[owner].text[start:end])
             for owner, (start, end) in zip(owners, self.spans[after:upto], strict=True)
         ]
         yield self.numbers()[after:upto], texts

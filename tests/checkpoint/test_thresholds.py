@@ -13,7 +13,7 @@ import munjang
 from munjang import BiEncoder, CrossEncoder, Threshold
 from munjang.checkpoint import read_bi, read_cross, read_thresholds, write_bi
 from munjang.data import Examples
-from munjang.errors import InputError, ModelError
+from munjang.errors import InputError, ModelError, ModelWarning
 from munjang.exporting import export
 from munjang.students import StudentPlan, make_student
 from munjang.training import Task, TrainingSettings, objectives, train
@@ -120,6 +120,36 @@ def test_the_file(bi: BiEncoder, tmp_path: Path) -> None:
     assert read_thresholds(tmp_path) == {}
 
 
+def test_the_weight_of_the_first_stage(cross: CrossEncoder, tmp_path: Path, texts: list[str]) -> None:
+    assert cross.first_stage_weight == 0.0
+    cross.save(tmp_path / "without")
+    assert not (tmp_path / "without" / "munjang.json").exists()
+    cross.parts.first_stage_weight = 40.0
+    cross.save(tmp_path / "m", dtype="int8")
+    assert json.loads((tmp_path / "m" / "munjang.json").read_text()) == {
+        "format": 1,
+        "thresholds": {},
+        "first_stage_weight": 40.0,
+    }
+    found = munjang.load_reranker(tmp_path / "m", device="cpu")
+    assert found.first_stage_weight == found.with_thresholds({}).first_stage_weight == 40.0
+    with pytest.warns(ModelWarning, match="the head is new"):
+        assert munjang.load_cross_encoder(tmp_path / "m", labels=3, device="cpu").first_stage_weight == 0.0
+    pairs = [(a[:40], b[:40]) for a in texts for b in texts]
+    logits = found.predict(pairs, raw=True)
+    found.calibrate(pairs, (logits > np.median(logits)).astype(int))  # other logits
+    assert found.first_stage_weight == 0.0
+
+
+@pytest.mark.parametrize("weight", ["true", "-1", "NaN", '"40"', "1e400"])
+def test_a_wrong_weight_is_named(weight: str, cross: CrossEncoder, tmp_path: Path) -> None:
+    cross.save(tmp_path / "m")
+    content = f'{{"format": 1, "thresholds": {{}}, "first_stage_weight": {weight}}}'
+    (tmp_path / "m" / "munjang.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ModelError, match=r"munjang\.json: first_stage_weight must be a finite number of at least 0"):
+        munjang.load_reranker(tmp_path / "m", device="cpu")
+
+
 def test_another_pooling_drops_them(bi: BiEncoder, tmp_path: Path) -> None:
     bi.with_thresholds({"cluster": CLUSTER}).save(tmp_path / "m")
     assert read_bi(tmp_path / "m", pooling="mean").thresholds
@@ -172,8 +202,10 @@ def test_training_drops_them(bi: BiEncoder, cross: CrossEncoder, tmp_path: Path,
     assert not trained.thresholds
     assert not (tmp_path / "run" / "model" / "munjang.json").exists()
     scorer = cross.with_thresholds({"answer": Threshold(0.4, "answer", "")})
+    scorer.parts.first_stage_weight = 40.0
     train(scorer, [Task(examples, objectives.CrossScore())], settings)
     assert not scorer.thresholds
+    assert scorer.first_stage_weight == 0.0
 
 
 def test_a_student_has_none(bi: BiEncoder) -> None:

@@ -275,6 +275,29 @@ def test_another_model_and_a_newer_version(run: Run, made: Path, tmp_path: Path)
     assert "a newer munjang wrote" in err
 
 
+def test_reencoding(run: Run, made: Path, tmp_path: Path) -> None:
+    other = small_models.bi_encoder("electra")
+    other.save(tmp_path / "other")
+    status, _, err = run("reencode", "i", "--model", "other", "--chunk-tokens", "12")
+    assert status == 0, err
+    assert "3 documents, searched with" in err
+    assert "other" in err
+    with Index.open(made, other) as index:
+        assert (index.options.chunk_tokens, index.count) == (12, 3)
+        assert index.search("rain", 1, mode="semantic").ids
+        assert index.verify().ok
+
+
+def test_titles(run: Run, tmp_path: Path, model_path: str) -> None:
+    (tmp_path / "t.csv").write_text("id,title,headline,text\n1,jet lag,빵,비가 온다\n", encoding="utf-8")
+    for name, option, finds in (("a", (), "lag"), ("b", ("--title", "headline"), "빵"), ("c", ("--no-title",), "비")):
+        assert run("create", name, "t.csv", "--model", model_path, *option)[0] == 0
+        with Index.open(tmp_path / name) as index:
+            assert [word for word in ("lag", "빵", "비") if index.search(word, mode="keyword").ids] == sorted(
+                {finds, "비"}, key=("lag", "빵", "비").index
+            )
+
+
 def test_the_model_may_move(run: Run, made: Path, model_path: str, tmp_path: Path) -> None:
     shutil.copytree(model_path, tmp_path / "moved")
     assert run("add", "i", "d.csv", "--model", "moved", "--device", "cpu", "--threads", "1")[0] == 0

@@ -71,7 +71,7 @@ def lines(out: str) -> list[dict[str, Any]]:
 
 
 def test_hits_on_a_terminal(run: Run, folder: Path) -> None:
-    status, out, err = run("i", "빵 냄새를 따라 골목 끝까지 갔다", "-k", "2")
+    status, out, err = run("i", "빵 냄새를 따라 골목 끝까지 갔다", "-k", "2", "--mode", "semantic")
     assert status == 0
     first = out.splitlines()
     assert first[0].startswith(" 1. 1.0000  bread-ko   semantic")
@@ -106,7 +106,7 @@ def test_reranked(run: Run) -> None:
     assert answer["scored"] == 4
     assert [hit["stages"][-1]["rank"] for hit in answer["hits"]] == [1, 2, 3, 4]
     for hit in answer["hits"]:
-        assert hit["moved"] == hit["stages"][0]["rank"] - hit["rank"]
+        assert hit["moved"] == hit["stages"][-2]["rank"] - hit["rank"]
         assert 0 <= hit["score"] <= 1
     assert "model: reranker" in err
     _, out, err = run("i", "우산", "--rerank", "reranker", "-k", "4")
@@ -115,6 +115,18 @@ def test_reranked(run: Run) -> None:
     for hit in answer["hits"]:
         if hit["moved"]:
             assert f"{arrow(hit['moved'])}  {hit['id']}" in out
+
+
+def test_how_many_are_reranked(run: Run, tmp_path: Path) -> None:
+    for extra, read in ((("--candidates", "2"), 2), (("--rerank-budget", "5"), 4)):
+        assert f"the reranker read {read} passages" in run("i", "우산", "-k", "1", *extra, "--rerank", "reranker")[2]
+    status, _, err = run("i", "우산", "--candidates", "2", "--rerank-budget", "1", "--rerank", "reranker")
+    assert status == 1
+    assert "candidates or rerank_budget, not both" in err
+
+
+def test_by_both_is_the_default(run: Run) -> None:
+    assert run("i", "우산", "--json")[1].splitlines()[0].startswith('{"query": "우산", "mode": "hybrid"')
 
 
 def test_the_reranker_of_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

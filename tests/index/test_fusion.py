@@ -1,83 +1,54 @@
-"""Reciprocal rank fusion against its formula, on all kinds of rankings."""
+"""Score fusion: the formula on all kinds of rankings, and the scale of a model's similarities."""
 
 from __future__ import annotations
-
-from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from munjang.errors import InputError
-from munjang.index.fusion import fuse
+from munjang.index.fusion import Floats, Rows, SimilarityScale, fuse
+from support.small_models import bi_encoder
 
-
-def ranking(*rows: int) -> NDArray[np.int64]:
-    return np.array(rows, np.int64)
+RANKING = st.dictionaries(st.integers(0, 30), st.floats(-0.5, 1.0, width=32), max_size=20)
 
 
-RANKINGS = st.lists(st.lists(st.integers(0, 30), unique=True, max_size=20), max_size=4)
+def ranking(scores: dict[int, float]) -> tuple[Rows, Floats]:
+    best = sorted(scores, key=lambda row: (-scores[row], row))
+    return np.array(best, np.int64), np.array([scores[row] for row in best], np.float32)
 
 
-@given(RANKINGS, st.integers(1, 40), st.integers(0, 100))
-def test_scores_are_the_sums_of_the_formula(lists: list[list[int]], k: int, constant: int) -> None:
-    rows, scores = fuse([ranking(*one) for one in lists], k=k, constant=constant)
-    exact: dict[int, Fraction] = {}
-    for one in lists:
-        for rank, row in enumerate(one, start=1):
-            exact[row] = exact.get(row, Fraction(0)) + Fraction(1, constant + rank)
+@given(RANKING, RANKING, st.integers(1, 40), st.sampled_from([0.0, 0.25, 0.75, 1.0]))
+def test_scores_are_weighted_sums(semantic: dict[int, float], keyword: dict[int, float], k: int, weight: float) -> None:
+    rows, scores = fuse(ranking(semantic), ranking(keyword), k, weight=weight)
+    lowest = min(semantic.values(), default=0.0)
+    exact = {
+        row: np.float32(weight * semantic.get(row, lowest) + (1 - weight) * keyword.get(row, 0.0))
+        for row in {*semantic, *keyword}
+    }
     assert (rows.dtype, scores.dtype) == (np.int64, np.float32)
-    assert len(rows) == min(k, len(exact))
-    np.testing.assert_allclose(scores, [float(exact[row]) for row in rows.tolist()], rtol=1e-6)
-    # Exactly equal sums go to the lower row; what is left out is not better than what is there.
-    keys = [(-exact[row], row) for row in rows.tolist()]
-    assert all(one <= other or abs(float(one[0] - other[0])) < 1e-7 for one, other in pairwise(keys))
-    for row in set(exact) - set(rows.tolist()):
-        assert float(exact[row]) <= float(scores[-1]) + 1e-7
+    assert rows.tolist() == sorted(exact, key=lambda row: (-exact[row], row))[:k]
+    np.testing.assert_allclose(scores, [exact[row] for row in rows.tolist()], rtol=1e-6)
 
 
-@given(RANKINGS.filter(lambda lists: len(lists) > 1), st.randoms())
-def test_the_order_of_the_rankings_does_not_matter(lists: list[list[int]], random: object) -> None:
-    shuffled = list(lists)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    first = fuse([ranking(*one) for one in lists], k=50)
-    second = fuse([ranking(*one) for one in shuffled], k=50)
-    assert first[0].tolist() == second[0].tolist()
-    assert first[1].tobytes() == second[1].tobytes()
+@given(RANKING, RANKING, st.integers(1, 10))
+def test_fewer_hits_are_the_beginning_of_more(semantic: dict[int, float], keyword: dict[int, float], k: int) -> None:
+    few, many = (fuse(ranking(semantic), ranking(keyword), count)[0].tolist() for count in (k, 100))
+    assert few == many[:k]
 
 
-def test_what_both_have_comes_first_and_ties_go_to_the_lower_row() -> None:
-    rows, scores = fuse([ranking(5, 7), ranking(9, 7)], k=10)
-    assert rows.tolist() == [7, 5, 9]
-    np.testing.assert_allclose(scores, [2 / 62, 1 / 61, 1 / 61], rtol=1e-6)
+def test_one_candidate_and_none() -> None:
+    rows, scores = fuse(ranking({3: 0.5}), ranking({}), 10, weight=0.5)
+    assert (rows.tolist(), scores.tolist()) == ([3], [0.25])
+    assert not len(fuse(ranking({}), ranking({}), 10)[0])
 
 
-def test_weights_count() -> None:
-    assert fuse([ranking(1, 2), ranking(2, 1)], k=2, weights=[1, 1])[0].tolist() == [1, 2]
-    assert fuse([ranking(1, 2), ranking(2, 1)], k=2, weights=[1, 3])[0].tolist() == [2, 1]
-
-
-def test_nothing_to_fuse() -> None:
-    for lists in ([], [ranking()], [ranking(), ranking()]):
-        rows, scores = fuse(lists, k=3)
-        assert rows.shape == scores.shape == (0,)
-
-
-@pytest.mark.parametrize(
-    ("lists", "options", "words"),
-    [
-        ([ranking(1)], {"k": 0}, "k must be"),
-        ([ranking(1)], {"k": True}, "k must be"),
-        ([ranking(1)], {"k": 1, "constant": -1}, "constant must be"),
-        ([ranking(1)], {"k": 1, "weights": [1.0, 2.0]}, "one weight for each of the 1"),
-        ([ranking(1)], {"k": 1, "weights": [float("nan")]}, "finite"),
-        ([ranking(3, 1, 3)], {"k": 1}, "ranking 0 has a row more than once"),
-        ([ranking(3, -1)], {"k": 1}, "got -1"),
-    ],
-)
-def test_bad_input(lists: list[NDArray[np.int64]], options: dict[str, object], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        fuse(lists, **options)  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", ["cosine", "dot", "euclidean", "manhattan"])
+def test_a_scale_is_that_of_the_model(kind: str) -> None:
+    model = bi_encoder()
+    model.parts.similarity = kind  # type: ignore[assignment]
+    scale = SimilarityScale.of(model)
+    assert scale == SimilarityScale.of(model)
+    assert scale.same > scale.unrelated
+    scores = np.array([scale.unrelated, scale.same, 0.9 * scale.same + 0.1 * scale.unrelated], np.float32)
+    assert scale.normalise(scores) == pytest.approx([0.0, 1.0, 0.9], abs=1e-4)

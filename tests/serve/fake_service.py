@@ -181,7 +181,8 @@ class FakeService:
     async def _similarity(self, request: Request) -> dict[str, Any]:
         body = await request.json()
         self.seen.append(("/similarity", body))
-        return {"scores": [[_letters(a, b) for b in body.get("b") or body["a"]] for a in body["a"]]}
+        scores = [[_letters(a, b) for b in body.get("b") or body["a"]] for a in body["a"]]
+        return {"scores": scores, "unrelated": 0.0, "same": 1.0}
 
     async def _cluster(self, request: Request) -> dict[str, Any]:
         body = await request.json()
@@ -273,9 +274,11 @@ def _hit(query: str, one: dict[str, Any], *, stage: str, rank: int, reranked: in
     sentences = [(found.start(), found.end()) for found in re.finditer(r"[^.!?]+[.!?]?\s*", text)]
     start, end = max(sentences, key=lambda span: _letters(query, text[span[0] : span[1]]))
     end = start + len(text[start:end].rstrip())
-    stages = [{"name": stage, "score": round(_letters(query, text), 4), "rank": rank}]
+    first = round(_letters(query, text), 4)
+    stages = [{"name": stage, "score": first, "rank": rank, "normalized": first}]
     if reranked is not None:
-        stages.append({"name": "rerank", "score": round(_overlap(query, text), 4), "rank": reranked})
+        chance = round(_overlap(query, text), 4)
+        stages.append({"name": "rerank", "score": chance, "rank": reranked, "normalized": chance})
     return {
         "id": one["id"], "text": text, "metadata": one["metadata"], "score": stages[-1]["score"], "stages": stages,
         "passage": {"text": text, "start": 0, "end": len(text)}, "sentence": {"start": start, "end": end},

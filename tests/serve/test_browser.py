@@ -67,7 +67,7 @@ def test_a_search_shows_passages_scores_and_times(page: Page, service: FakeServi
     first = page.locator(".hit").first
     expect(first.locator("mark")).to_have_text("김치찌개는 묵은지로 끓여야 깊은 맛이 난다.")
     expect(first.locator(".passage")).to_have_text(service.documents[0]["text"])
-    expect(first.locator(".stage-name")).to_have_text(["semantic", "rerank"])
+    expect(first.locator(".stage-name")).to_have_text(["hybrid", "rerank"])
     expect(page.locator(".hit")).to_have_count(10)
     expect(page.locator("#live")).to_have_text("10 documents in 42 ms")
     expect(page.get_by_role("img", name="Time: tokenize 0.4 ms, queue 0.2 ms, encode 6.1 ms")).to_be_visible()
@@ -76,7 +76,7 @@ def test_a_search_shows_passages_scores_and_times(page: Page, service: FakeServi
     scores = [float(text) for text in page.locator(".s-rerank .stage-score").all_inner_texts()]
     assert bars == pytest.approx(scores, abs=0.02)  # a probability is shown as it is
     assert asked(service) == {
-        "index": "sample", "query": STEW, "k": 10, "mode": "semantic", "rerank": True, "candidates": 100,
+        "index": "sample", "query": STEW, "k": 10, "mode": "hybrid", "rerank": True,
     }  # fmt: skip
     page.get_by_role("button", name="Show more").click()
     expect(page.locator(".hit")).to_have_count(20)

@@ -67,7 +67,7 @@ def test_search_rerank_filter_and_more_like(page: Page) -> None:
     ask(page, "장마철 우산")
     expect(page.locator(".hit")).to_have_count(10)
     expect(page.locator(".hit mark")).to_have_count(10)
-    expect(page.locator(".hit").first.locator(".stage-name")).to_have_text(["semantic", "rerank"])
+    expect(page.locator(".hit").first.locator(".stage-name")).to_have_text(["semantic", "hybrid", "rerank"])
     expect(page.locator(".time-part.t-rerank")).to_be_visible()
     page.get_by_role("switch", name="Rerank").click()
     expect(page.locator(".s-rerank")).to_have_count(0)

@@ -16,6 +16,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from munjang.index.index import Index
+from munjang.index.options import IndexOptions
 from munjang.index.results import Results
 from support.indexed import DOCUMENTS, bi_encoder, make_index, reranker, service, settings_for
 
@@ -84,6 +85,25 @@ def test_a_search_finds_what_the_library_finds(
     assert found["request_id"] == answer.headers["x-request-id"]
     assert found["timings"]["total"] >= max(value for name, value in found["timings"].items() if name != "total")
     assert ("rerank" in found["timings"]) == rerank
+
+
+def test_what_a_search_does_that_says_nothing(client: TestClient, folder: Path) -> None:
+    answer = client.post("/search", json={"query": "비 rain", "k": 3}).json()
+    assert answer["mode"] == "hybrid"
+    assert [stage["name"] for stage in answer["hits"][0]["stages"]][-2:] == ["hybrid", "rerank"]
+    assert 8 <= answer["scored"] <= 24  # what the time allows
+    for hit in answer["hits"]:
+        shares = {stage["name"]: stage["normalized"] for stage in hit["stages"]}
+        assert shares["rerank"] == hit["score"]
+        assert all(isinstance(share, float) for share in shares.values())
+    assert client.post("/search", json={"query": "비", "k": 3, "candidates": 5}).json()["scored"] == 5
+
+
+def test_an_index_without_keywords_is_searched_by_meaning(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "bare", bi_encoder(), options=IndexOptions(keyword=False)) as index:
+        index.add(["비가 온다"])
+    with service(settings_for(tmp_path / "bare")) as client:
+        assert client.post("/search", json={"query": "비"}).json()["mode"] == "semantic"
 
 
 def test_the_marked_sentence_is_the_nearest_one(client: TestClient) -> None:

@@ -31,7 +31,9 @@ def test_two_lists_are_compared_as_the_library_does(client: TestClient) -> None:
     model = bi_encoder()
     scores = client.post("/similarity", json={"a": TEXTS[:3], "b": TEXTS[3:]}).json()["scores"]
     assert np.allclose(scores, model.similarity(model.encode(TEXTS[:3]), model.encode(TEXTS[3:])), atol=1e-5)
-    scores = client.post("/similarity", json={"a": TEXTS}).json()["scores"]
+    answer = client.post("/similarity", json={"a": TEXTS}).json()
+    assert answer["unrelated"] < answer["same"] == pytest.approx(1, abs=1e-5)
+    scores = answer["scores"]
     assert np.allclose(scores, model.similarity(TEXTS, TEXTS), atol=1e-5)
 
 

@@ -73,4 +73,4 @@ class Plain:
         assert {one.id: (one.text, dict(one.metadata)) for one in index.documents()} == self.documents
         assert index.count == len(self.documents)
         for query in ("비가 온다", "bread for the people"):
-            self.check(index.search(query, k=len(self.documents) + 5), query, len(self.documents) + 5)
+            self.check(index.search(query, k=len(self.documents) + 5, mode="semantic"), query, len(self.documents) + 5)

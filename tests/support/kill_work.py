@@ -87,6 +87,11 @@ def compact_index(folder: Path) -> None:
         index.compact()
 
 
+def reencode_index(folder: Path) -> None:
+    with munjang.Index.open(folder / "index") as index:
+        index.reencode(load(str(folder / "other")))
+
+
 def export_index(folder: Path) -> None:
     with munjang.Index.open(folder / "index", load(str(folder / "tiny"))) as index:
         index.export(folder / "index.parquet", overwrite=True)

@@ -157,7 +157,7 @@ def _with_new_head(
         description += "; its first layer is the body's pooler" if pooler else ""
     note = f"the head is new: {reason}; train it before use ({description})"
     common = {name: getattr(parts, name) for name in Parts.__dataclass_fields__}
-    common |= {"thresholds": {}, "notes": [*parts.notes, note]}
+    common |= {"thresholds": {}, "first_stage_weight": 0.0, "notes": [*parts.notes, note]}
     return CrossParts(**common, head=head.eval(), labels=labels, activation=default_activation(len(labels)))
 
 

@@ -6,7 +6,9 @@
     munjang.json            {"format": 1, "thresholds": {TASK: {"value": ..., "meaning": ..., "measured": {...}}}}
 
 Thresholds hold for the weights they were measured with: training, a new head, another pooling or truncate_dim drop
-them. To support another module after the pooling, add an entry to `HEADS` and its expected value to the tests.
+them, and with them `first_stage_weight`, which says how a reranker's logits and the first stage's scores are added
+(munjang.index.reranking). To support another module after the pooling, add an entry to `HEADS` and its expected value
+to the tests.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ class Parts:
     hf_config: dict[str, object] = field(default_factory=dict)  # config.json of the body; empty for a static one
     leftover: dict[str, Tensor] = field(default_factory=dict)  # the pooler: for saved models, and for new heads
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by task
+    first_stage_weight: float = 0.0  # of a reranker: added to its logit for each unit of the first stage's score
     notes: list[str] = field(default_factory=list)  # what had to be assumed or repaired
     source: str = ""  # the folder, or hub id@revision
 
@@ -444,12 +447,33 @@ def read_thresholds(folder: Path) -> dict[str, Threshold]:
     return thresholds
 
 
-def write_thresholds(folder: Path, thresholds: Mapping[str, Threshold]) -> None:
-    """Write munjang.json, unless there are no thresholds."""
-    if not thresholds:
+def read_first_stage_weight(folder: Path) -> float:
+    """Read the reranker's weight of the first stage from munjang.json; 0 if there is none."""
+    path = Path(folder) / _THRESHOLDS
+    value = read_object(path).get("first_stage_weight", 0.0) if path.is_file() else 0.0
+    try:
+        return check_first_stage_weight(value)
+    except InputError as error:
+        remedy = f"fetch the model again, or delete {path.name} to load it without"
+        raise ModelError(f"{path}: {error}: {remedy}") from error
+
+
+def check_first_stage_weight(value: Any) -> float:
+    """Return the weight as a float; raise `InputError` unless it is a finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise InputError(f"first_stage_weight must be a finite number of at least 0, got {value!r:.60}")
+    return float(value)
+
+
+def write_thresholds(folder: Path, thresholds: Mapping[str, Threshold], first_stage_weight: float = 0.0) -> None:
+    """Write munjang.json, unless there is nothing to write."""
+    if not thresholds and not first_stage_weight:
         return
     entries = {
         task: {"value": float(threshold.value), "meaning": threshold.meaning, "measured": dict(threshold.measured)}
         for task, threshold in check_thresholds(thresholds).items()
     }
-    write_json(folder / _THRESHOLDS, {"format": _THRESHOLDS_FORMAT, "thresholds": entries})
+    content: dict[str, object] = {"format": _THRESHOLDS_FORMAT, "thresholds": entries}
+    if first_stage_weight:
+        content["first_stage_weight"] = check_first_stage_weight(first_stage_weight)
+    write_json(folder / _THRESHOLDS, content)

@@ -33,6 +33,7 @@ from munjang.checkpoint.parts import (
     HeadName,
     Module,
     Parts,
+    read_first_stage_weight,
     read_heads,
     read_modules,
     read_pooling,
@@ -191,6 +192,7 @@ def _read_cross(
         names = read_labels(config, saved.labels, parts.notes)
         activation = read_activation(settings, config, saved.labels, parts.notes)
         parts.thresholds = read_thresholds(folder)
+        parts.first_stage_weight = read_first_stage_weight(folder)
         cross = CrossParts(**vars(parts), head=saved, labels=names, activation=activation)
         cross = replace_head(cross, labels, head=head, seed=seed)
     prompts, name = settings.get("prompts"), settings.get("default_prompt_name")

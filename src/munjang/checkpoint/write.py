@@ -105,7 +105,7 @@ def _save(
 
     def fill_all(aside: Path) -> None:
         fill(parts, aside, stored)
-        write_thresholds(aside, parts.thresholds)
+        write_thresholds(aside, parts.thresholds, parts.first_stage_weight)
         (aside / "README.md").write_text(text, encoding="utf-8")
 
     replace_model_folder(folder, fill_all)

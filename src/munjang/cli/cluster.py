@@ -27,15 +27,16 @@ _EXAMPLES = """\
 examples:
   munjang cluster questions.txt                                    as many clusters as the silhouette finds
   munjang cluster reviews.csv --column 본문 --k 12 -o labelled.csv  every text with the number of its cluster
-  munjang cluster questions.txt --method communities --threshold 0.75 --min-size 3
-  munjang cluster questions.txt --method agglomerative --threshold 0.6
+  munjang cluster questions.txt --method communities --min-size 3
+  munjang cluster questions.txt --method agglomerative --k 20
   munjang cluster questions.txt --method hdbscan --min-size 5
   munjang cluster corpus.txt --vectors corpus.npy --k 50           vectors that `munjang encode` wrote before
   cat questions.txt | munjang cluster - --k 5
 
 The table goes to stdout: number, size, cohesion (the mean cosine to the middle of the cluster), keywords, and the text
-that stands for the cluster. Texts in no cluster have the number -1 in the output file. A threshold is a cosine; without
---threshold it is the one that was measured for the model, where there is one (`munjang info` shows it).
+that stands for the cluster. Texts in no cluster have the number -1 in the output file. A threshold is a cosine, and
+what is near differs from model to model: without --threshold it is the one that was measured for the model, if any
+(`munjang info` shows it).
 """
 
 

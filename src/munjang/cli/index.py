@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -22,6 +23,7 @@ from munjang.cli.index_words import (
     EXAMPLES,
     GET_EXAMPLES,
     READ_EXAMPLES,
+    REENCODE_EXAMPLES,
     TRANSFER_EXAMPLES,
 )
 from munjang.cli.opening import add_own_model, open_index, own_model
@@ -69,6 +71,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     get.add_argument("--json", action="store_true", help="a JSON line for each")
     action("info", run_info).add_argument("--json", action="store_true", help="as JSON")
     action("verify", run_verify)
+    reencoding = action("reencode", run_reencode, REENCODE_EXAMPLES)
+    _add_cutting(reencoding.add_argument_group("layout"))
+    add_model(reencoding)
     action("compact", run_compact)
     export = action("export", run_export, TRANSFER_EXAMPLES)
     export.add_argument("file", metavar="FILE", help="ends in .parquet")
@@ -104,9 +109,21 @@ def _action(
 def _add_layout(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("layout")
     group.add_argument("--vectors", choices=get_args(VectorKind), default="float32", help="how they are kept (float32)")
-    group.add_argument("--chunk-tokens", type=positive, metavar="N", help="tokens of a passage (what the model reads)")
-    group.add_argument("--stride", type=positive, metavar="N", help="tokens from one passage to the next (half of it)")
+    _add_cutting(group)
     group.add_argument("--no-keyword", action="store_true", help="vectors only: no keyword or hybrid search")
+
+
+def _add_cutting(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--chunk-tokens",
+        type=positive,
+        metavar="N",
+        help="tokens of a passage (3/4 of what the model reads, at most 256)",
+    )
+    group.add_argument("--stride", type=positive, metavar="N", help="tokens from one passage to the next (half of it)")
+    title = group.add_mutually_exclusive_group()
+    title.add_argument("--title", default="title", metavar="C", help="column that is searched with the text (title)")
+    title.add_argument("--no-title", dest="title", action="store_const", const=None, help="search the text alone")
 
 
 # --- filling ---------------------------------------------------------------------------------------------------------
@@ -114,7 +131,7 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
 
 def run_create(args: argparse.Namespace, reporter: Reporter) -> None:
     """Read everything once, load the model, make the index, fill it."""
-    options = IndexOptions(args.vectors, args.chunk_tokens, args.stride, keyword=not args.no_keyword)
+    options = IndexOptions(args.vectors, args.chunk_tokens, args.stride, keyword=not args.no_keyword, title=args.title)
     _check_vacant(args.path)
     from munjang.index.index import Index
 
@@ -258,6 +275,22 @@ def run_verify(args: argparse.Namespace, reporter: Reporter) -> None:
     if not report.ok:
         raise DataError(f"{masked(args.path)} is damaged: {report}")
     print(report)
+
+
+def run_reencode(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Move the index to the model."""
+    from munjang.index.index import Index
+
+    model = load_model(args, reporter)
+    with Index.open(args.path) as index:
+        own = index.options
+        options = replace(own, chunk_tokens=args.chunk_tokens, stride=args.stride, title=args.title)
+        try:
+            count = index.reencode(model, options=options, progress=reporter.progress(index.count))
+        except KeyboardInterrupt:
+            again = f"interrupted; {masked(args.path)} keeps its model, and the same command goes on where it stopped"
+            raise KeyboardInterrupt(again) from None
+    reporter.say(f"{masked(args.path)}: {count:,} documents, searched with {model.parts.source}")
 
 
 def run_compact(args: argparse.Namespace, reporter: Reporter) -> None:

@@ -9,6 +9,7 @@ ACTIONS = {
     "get": "show documents, by id",
     "info": "what lies in an index",
     "verify": "check that everything in an index is whole",
+    "reencode": "move an index to another model",
     "compact": "give back the room of what was deleted, and build the fast structures anew",
     "export": "write documents, passages and vectors to a Parquet file",
     "import": "make an index from an exported Parquet file, without encoding again",
@@ -41,6 +42,7 @@ examples:
 Everything is read once before the work begins: a broken row is named by its line, and nothing is added.
 {kept}
 Columns of a csv or tsv that hold nothing but numbers are kept as numbers (year>=2020), unless --as-text names them.
+A column named title is searched with the text, unless --title names another column or --no-title is given.
 """
 CREATED = "Interrupted with Ctrl-C, the command leaves no index; killed, at most an empty one."
 ADDED = "Interrupted with Ctrl-C or killed, the index stays as it was."
@@ -63,6 +65,15 @@ examples:
 
 Interrupted with Ctrl-C or killed, the same command goes on where it stopped. At the end both sides are read and
 compared: ids, texts, metadata, passages and vectors.
+"""
+REENCODE_EXAMPLES = """\
+examples:
+  munjang index reencode my-index                             to the bundled model
+  munjang index reencode my-index --model ./my-model --chunk-tokens 128
+
+The stored texts are encoded again beside the old vectors. Until all are, the index is searched with its old model and
+cannot be written. Interrupted with Ctrl-C or killed, the same command goes on where it stopped. Services that have the
+index open must be started again afterwards.
 """
 TRANSFER_EXAMPLES = """\
 examples:

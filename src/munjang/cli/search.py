@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _MODES = ("semantic", "keyword", "hybrid")
 _BATCH = 256  # queries that are answered at once
+_BUDGET = 0.2  # seconds for the reranker, as in the service
 _EXAMPLES = """\
 examples:
   munjang search my-index "환불은 어떻게 하나요?"
@@ -36,8 +37,10 @@ examples:
   munjang search my-index --batch questions.txt --json > answers.jsonl
 
 A filter compares fields of the metadata: = != < <= > >=, in a,b,c, and, or, not, brackets. Values with spaces stand in
-quotes. --rerank reads the best --candidates together with the query and puts them in order; ▲ and ▼ tell how far each
-hit moved. Put the query before --rerank, which takes the name of a model.
+quotes. --rerank reads the best hits together with the query and puts them in order; ▲ and ▼ show how far each moved.
+Every hit shows its probability; the order also heeds the first search, so it may differ a little. --rerank-budget says
+how long the reranker may read; with --candidates the answer does not depend on the speed of the machine. Put the query
+before --rerank, which takes the name of a model.
 """
 
 
@@ -47,7 +50,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         "search",
         parents=[common],
         help="search an index",
-        description="Search an index by meaning, by words or by both; --rerank reads the best candidates again.",
+        description="Search an index by meaning and by words; --rerank reads the best candidates again.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -57,7 +60,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
     parser.add_argument("--batch", metavar="FILE", help="a file of queries, one a line; or csv, jsonl... with --column")
     parser.add_argument("--column", metavar="C", help="column of the queries in --batch")
     parser.add_argument("-k", type=positive, default=10, metavar="K", help="how many hits (10)")
-    parser.add_argument("--mode", choices=_MODES, default="semantic", help="by meaning (default), by words, by both")
+    parser.add_argument(
+        "--mode",
+        choices=_MODES,
+        help="by meaning, by words, or by both (default: hybrid; semantic if the index has no keywords)",
+    )
     parser.add_argument(
         "--filter", metavar="F", help="only documents with such metadata: 'category=news and year>=2020'"
     )
@@ -69,7 +76,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: a
         help=f"put the candidates in order with a cross-encoder (that of MUNJANG_RERANKER, else {bundled.RERANKER})",
     )
     parser.add_argument(
-        "--candidates", type=positive, default=100, metavar="N", help="that the reranker may read (100)"
+        "--rerank-budget",
+        type=float,
+        metavar="S",
+        help=f"seconds for the reranker: it reads as many hits as fit, at least K (default: {_BUDGET})",
+    )
+    parser.add_argument(
+        "--candidates",
+        type=positive,
+        metavar="N",
+        help="how many hits the reranker reads, instead of a time (default with --batch: 30)",
     )
     parser.add_argument(
         "--json", action="store_true", help="a JSON line for every query, with every stage of every hit"
@@ -108,7 +124,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     if sum(given) != 1:
         hint = f"; --rerank took {args.rerank!r} as its model: put the query before it" if args.rerank else ""
         args.usage_error("expected one of QUERY, --more-like ID or --batch FILE" + (hint if not any(given) else ""))
-    if args.more_like is not None and (args.mode != "semantic" or args.rerank is not None):
+    if args.more_like is not None and (args.mode not in (None, "semantic") or args.rerank is not None):
         args.usage_error("--more-like compares vectors: it takes neither --mode nor --rerank")
     if args.column is not None and args.batch is None:
         args.usage_error("--column goes with --batch")
@@ -154,7 +170,16 @@ def _answers(
 
 
 def _options(args: argparse.Namespace, reranker: CrossEncoder | None) -> dict[str, Any]:
-    return {"filter": args.filter, "mode": args.mode, "reranker": reranker, "candidates": args.candidates}
+    budget = args.rerank_budget
+    if budget is None and args.candidates is None and args.batch is None:
+        budget = _BUDGET
+    return {
+        "filter": args.filter,
+        "mode": args.mode,
+        "reranker": reranker,
+        "candidates": args.candidates,
+        "rerank_budget": budget,
+    }
 
 
 def _blocks(queries: Iterable[str]) -> Iterator[list[str]]:
@@ -190,7 +215,15 @@ def _hit(hit: Hit, rank: int) -> dict[str, object]:
         "moved": hit.moved,
         "passage": {"text": hit.passage.text, "start": hit.passage.start, "end": hit.passage.end},
         "metadata": dict(hit.metadata),
-        "stages": [{"name": one.name, "score": _short(one.score), "rank": one.rank} for one in hit.stages],
+        "stages": [
+            {
+                "name": one.name,
+                "score": _short(one.score),
+                "rank": one.rank,
+                "normalized": None if one.normalized is None else _short(one.normalized),
+            }
+            for one in hit.stages
+        ],
         "text": hit.text,
     }
 

@@ -139,6 +139,11 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
         """Scores measured for this model, by task ('answer'). Training and `calibrate` drop them."""
         return self.parts.thresholds
 
+    @property
+    def first_stage_weight(self) -> float:
+        """How much of the first stage's score stays in the order of reranked hits. Dropped as thresholds are."""
+        return self.parts.first_stage_weight
+
     def with_thresholds(self, thresholds: Mapping[str, Threshold]) -> CrossEncoder:
         """Return the same model, sharing its weights, with other thresholds."""
         other = copy.copy(self)
@@ -262,7 +267,7 @@ class CrossEncoder(BaseEncoder[CrossParts, Pair]):
             self.parts.head.out.weight.mul_(scale)
             self.parts.head.out.bias.mul_(scale).add_(shift)
         self.parts.activation = "Sigmoid"
-        self.parts.thresholds = {}  # they were measured on other scores
+        self.parts.thresholds, self.parts.first_stage_weight = {}, 0.0  # they were measured on other scores
         self.refresh()
         after = scale * logits.astype(np.float64) + shift
         return Calibration(

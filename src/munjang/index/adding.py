@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from munjang.errors import DataError, InputError, ModelError
 from munjang.index.codes import Codec
 from munjang.index.cutting import Cutter, Span
-from munjang.index.documents import Incoming, windows
+from munjang.index.documents import Incoming, title_of, windows
 from munjang.index.schema import database_errors
 from munjang.index.state import last_number
 from munjang.index.store import commit, next_generation, remove_passages
@@ -71,6 +71,7 @@ class Tools:
     encode: Encode
     cutter: Cutter
     codec: Codec
+    title: str | None  # the field that is searched with the text
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class _Change:
 
     document: Incoming
     row: int | None  # of the document that has this id already
-    new_text: bool
+    new_text: bool  # or another title: its passages are encoded again
 
 
 class Telling:
@@ -181,9 +182,9 @@ class Adder:
     def _add(self, window: Sequence[Incoming], telling: Telling) -> None:
         changes = [self._compare(self._once(document)) for document in window]
         fresh = [change for change in changes if change is not None and change.new_text]
-        texts = [change.document.text for change in fresh]
-        spans = self._tools.cutter.cut(texts)
-        passages = [text[span.start : span.end] for text, some in zip(texts, spans, strict=True) for span in some]
+        documents = [change.document for change in fresh]
+        titles = [title_of(document.metadata, self._tools.title) for document in documents]
+        spans, passages = self._tools.cutter.passages([document.text for document in documents], titles)
         vectors = np.zeros((0, 0), np.float32)
         if passages:
             vectors = self._tools.encode(passages, progress=telling.encoded)
@@ -192,7 +193,7 @@ class Adder:
         self._write_passages(of_fresh, spans, self._tools.codec.encode(vectors))
         self._counts["unchanged"] += sum(change is None for change in changes)
         self._counts["empty"] += sum(not some for some in spans)
-        self._counts["truncated"] += sum(span.tokens > self._tools.cutter.size for some in spans for span in some)
+        self._counts["truncated"] += sum(span.tokens > self._tools.cutter.limit for some in spans for span in some)
         telling.finish()
 
     def _once(self, document: Incoming) -> Incoming:
@@ -223,7 +224,8 @@ class Adder:
         row, text, metadata = found
         if text == document.text and metadata == document.metadata:
             return None
-        return _Change(document, row, text != document.text)
+        titles = (title_of(one, self._tools.title) for one in (metadata, document.metadata))
+        return _Change(document, row, text != document.text or len(set(titles)) > 1)
 
     def _write(self, change: _Change) -> int:
         """The document's own row; its passages follow."""

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from munjang.errors import InputError
+from munjang.index.documents import titled
 from munjang.text.chunks import chunk_all
 from munjang.text.tokenizer import Tokenizer
 
 _PIECE = 200_000  # characters that are tokenised at once
 _SPACE = re.compile(r"\s")
-_MOST = 512  # of what a model reads, three quarters are a passage where nobody says how many tokens
+_DEFAULT = 256  # tokens of a passage, at most, where none are given: longer ones blur what a vector says
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Span:
 
     start: int
     end: int
-    tokens: int  # special tokens included
+    tokens: int  # special tokens and those of the title included
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,14 @@ class Cutter:
     tokenizer: Tokenizer
     size: int
     stride: int
+    limit: int  # tokens that the model reads, its prompt left out
 
     @classmethod
     def resolve(cls, tokenizer: Tokenizer, size: int | None, stride: int | None, *, prompt: str = "") -> Cutter:
         """The sizes that were asked for, checked; the model's prompt for documents takes its share of the length."""
         prompted = int(tokenizer.count([prompt])[0]) - tokenizer.specials if prompt else 0
         largest = tokenizer.max_length - prompted
-        size = max(tokenizer.specials + 1, min(largest, _MOST) * 3 // 4) if size is None else size
+        size = max(tokenizer.specials + 1, min(largest * 3 // 4, _DEFAULT)) if size is None else size
         room = size - tokenizer.specials
         if size > largest or room < 1:
             raise InputError(
@@ -51,29 +53,61 @@ class Cutter:
         stride = max(1, room // 2) if stride is None else stride
         if stride > room:
             raise InputError(f"stride must be 1..{room} (chunk_tokens without special tokens), got {stride}")
-        return cls(tokenizer, size, stride)
+        return cls(tokenizer, size, stride, largest)
 
-    def cut(self, texts: Sequence[str]) -> list[list[Span]]:
-        """The spans of every text; a text without tokens has none."""
+    def passages(self, texts: Sequence[str], titles: Sequence[str]) -> tuple[list[list[Span]], list[str]]:
+        """The spans of every text, and all passages one after another as they are encoded: under their titles.
+
+        titles: one for each text, '' for none. A title has at most half of what the model reads.
+        """
+        half = self.limit // 2
+        heads = self._heads(titles)
+        titles = [
+            title if head <= half else title[: len(title) * half // head]
+            for title, head in zip(titles, heads, strict=True)
+        ]
+        spans = self.cut(texts, titles)
+        passages = [
+            titled(title, text[span.start : span.end])
+            for text, title, some in zip(texts, titles, spans, strict=True)
+            for span in some
+        ]
+        return spans, passages
+
+    def cut(self, texts: Sequence[str], titles: Sequence[str] = ()) -> list[list[Span]]:
+        """The spans of every text; a text without tokens has none.
+
+        titles: one for each text, '' for none. Where a title and a passage of `size` are more than the model reads, the
+        passages are made shorter.
+        """
         found: list[list[Span]] = [[] for _ in texts]
+        heads = self._heads(titles or [""] * len(texts))
+        sizes = [min(self.size, max(self.limit // 2, self.limit - head)) for head in heads]
         short = [place for place, text in enumerate(texts) if len(text) <= _PIECE]
         counts = self.tokenizer.count([texts[place] for place in short]).tolist() if short else []
         long = sorted({*range(len(texts))} - {*short})
         for place, count in zip(short, counts, strict=True):
             text = texts[place]
-            if count > self.size:
+            if count > sizes[place]:
                 long.append(place)
             elif count > self.tokenizer.specials and (bare := text.strip()):
                 start = len(text) - len(text.lstrip())
-                found[place] = [Span(start, start + len(bare), count)]
+                found[place] = [Span(start, start + len(bare), count + heads[place])]
         for place in long:
-            found[place] = list(self._cut_long(texts[place]))
+            found[place] = list(self._cut_long(texts[place], sizes[place], heads[place]))
         return found
 
-    def _cut_long(self, text: str) -> Iterator[Span]:
+    def _heads(self, titles: Sequence[str]) -> list[int]:
+        """Tokens of the titles, without special ones."""
+        named = [title for title in titles if title]
+        counts = iter(self.tokenizer.count(named).tolist() if named else [])
+        return [next(counts) - self.tokenizer.specials if title else 0 for title in titles]
+
+    def _cut_long(self, text: str, size: int, head: int) -> Iterator[Span]:
+        stride = min(self.stride, size - self.tokenizer.specials)
         for start, end in _pieces(text):
-            for _, chunk in chunk_all([text[start:end]], self.tokenizer, size=self.size, stride=self.stride):
-                yield Span(start + chunk.start, start + chunk.end, chunk.tokens)
+            for _, chunk in chunk_all([text[start:end]], self.tokenizer, size=size, stride=stride):
+                yield Span(start + chunk.start, start + chunk.end, chunk.tokens + head)
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:

@@ -89,6 +89,19 @@ def incoming(given: object, position: int) -> Incoming:
     )
 
 
+def title_of(metadata: Mapping[str, Any] | str, field: str | None) -> str:
+    """The title of a document, by its metadata or the JSON of it; '' where it has none or the index knows no field."""
+    if field is None or metadata == "{}":
+        return ""
+    title = (json.loads(metadata) if isinstance(metadata, str) else metadata).get(field)
+    return title.strip() if isinstance(title, str) else ""
+
+
+def titled(title: str, passage: str) -> str:
+    """What is searched of a passage: the document's title, where it has one, and the passage below it."""
+    return f"{title}\n{passage}" if title else passage
+
+
 def id_of(given: object, whose: str) -> str:
     """An id as a text; whole numbers become one."""
     if isinstance(given, np.integer):

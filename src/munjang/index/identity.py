@@ -58,7 +58,8 @@ class Identity:
                 what = "weights, tokenizer, pooling or max_length differ"
             raise ModelError(
                 f"{folder} was made by another model: it is of {self._named()}, got {came._named()}: {what}. Open it "
-                "with its own model, or make a new index with this one"
+                f"with its own model, or move it to this one: `munjang index reencode {folder} --model "
+                f"{came.source or 'MODEL'}`, or Index.reencode"
             )
 
     def _named(self) -> str:
@@ -78,7 +79,8 @@ class Identity:
         except MunjangError as error:
             raise ModelError(
                 f"{folder} was made by {self.source}, which cannot be loaded ({error}); give the model: "
-                "Index.open(path, model), or --model on the command line"
+                "Index.open(path, model), or --model on the command line; or move the index to another model: "
+                f"`munjang index reencode {folder}`"
             ) from error
         if model.max_length != self.max_length and self.max_length <= model.parts.body.max_positions:
             model.max_length = self.max_length

@@ -24,15 +24,16 @@ import numpy as np
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.errors import DataError, InputError, ModelError
 from munjang.files import sync_folder
-from munjang.index import searching, transfer, verifying
+from munjang.index import reencoding, searching, transfer, verifying
 from munjang.index.adding import Adder, AddReport, Encode, Tools
 from munjang.index.codes import Codec
 from munjang.index.columns import Column, Columns
 from munjang.index.cutting import Cutter
 from munjang.index.derived import Derived
-from munjang.index.documents import id_of, windows
+from munjang.index.documents import id_of, title_of, windows
 from munjang.index.ends import End, FolderEnd
 from munjang.index.filters import Filter, as_filter
+from munjang.index.fusion import SimilarityScale
 from munjang.index.identity import Identity, document_prompt
 from munjang.index.options import IndexOptions
 from munjang.index.passages import Found
@@ -67,18 +68,22 @@ class Index:
     def __init__(self, folder: Path, model: BiEncoder | None) -> None:
         """Open what is there: `Index.open`."""
         check_folder(folder)
+        self._open_folder(folder, model)
+
+    def _open_folder(self, folder: Path, model: BiEncoder | None) -> None:
         meta = read_meta(folder)
         self.name: str = meta["name"]  # made by chance, so that a copy knows what it is a copy of
         self._identity = Identity(**json.loads(meta["model"]))
-        self.options = IndexOptions(**json.loads(meta["options"]))
+        self.options = IndexOptions.from_json(json.loads(meta["options"]))
         if model is not None:
             self._identity.check(model, folder)
         self._model = model
+        self._scale: SimilarityScale | None = None
         self._loading = threading.Lock()
         self.path: Path | str = folder  # an index on a server has an address instead
         self._folder = folder
         self._codec = Codec(self.options.vectors, self._identity.dimension)
-        self._store = Store(folder, self._codec)
+        self._store = Store(folder, self._codec, self.options.title, self.name)
         self._derived = Derived(self._store, self._identity, self.options, self.name)
         self._columns = Columns()
         self._wrote = False
@@ -266,16 +271,23 @@ class Index:
         """The passages that `add` would encode now: those of documents that are new or have another text."""
         checked = [document for window in windows(documents) for document in window]
         stored = self._stored_texts([document.id for document in checked if document.named])
-        texts = [document.text for document in checked if stored.get(document.id) != document.text]
-        spans = self._cutter().cut(texts)
-        return [text[span.start : span.end] for text, own in zip(texts, spans, strict=True) for span in own]
+        title = self.options.title
+        fresh = []
+        for document in checked:
+            text, metadata = stored.get(document.id, (None, "{}"))
+            if text != document.text or title_of(metadata, title) != title_of(document.metadata, title):
+                fresh.append(document)
+        titles = [title_of(document.metadata, title) for document in fresh]
+        return self._cutter().passages([document.text for document in fresh], titles)[1]
 
-    def _stored_texts(self, ids: Sequence[str]) -> dict[str, str]:
+    def _stored_texts(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Id -> text and metadata."""
         with self._store.reading() as state:
             return state.texts(ids)
 
     def _tools(self, encode: Encode | None) -> Tools:
-        return Tools(self._folder, encode or self.model.encode_document, self._cutter(), self._codec)
+        encode = encode or self.model.encode_document
+        return Tools(self._folder, encode, self._cutter(), self._codec, self.options.title)
 
     def _cutter(self) -> Cutter:
         size, stride = self.options.chunk_tokens, self.options.stride
@@ -315,6 +327,52 @@ class Index:
             self._derived.rebuild(connection)
             self._wrote = False
 
+    def reencode(self, model: BiEncoder, *, options: IndexOptions | None = None, progress: Progress = False) -> int:
+        """Move the index to another model: encode the stored texts again.
+
+        Until all is encoded, the index keeps its old model and can be searched, but not written, by everybody; a call
+        that was interrupted or killed is resumed by the next one. Other processes that have the index open must open it
+        again afterwards.
+
+        Args:
+            model: The new model.
+            options: How passages are cut and vectors kept (default: as in a new index, but with the old one's
+                `vectors`, `keyword` and `exact_up_to`).
+            progress: True for a bar on stderr, or a function of (done, total); documents.
+
+        Returns:
+            How many documents the index has; they are searched with the new model when it returns.
+
+        Example:
+            >>> index = munjang.Index.open("my-index")  # doctest: +SKIP
+            >>> index.reencode(munjang.load(), progress=True)  # doctest: +SKIP
+        """
+        identity = Identity.of(model)
+        if options is None:
+            own = self.options
+            options = IndexOptions(own.vectors, keyword=own.keyword, exact_up_to=own.exact_up_to)
+        cutter = Cutter.resolve(model.tokenizer, options.chunk_tokens, options.stride, prompt=identity.prompt)
+        options = replace(options, chunk_tokens=cutter.size, stride=cutter.stride)
+        if (replace(identity, source=""), options) == (replace(self._identity, source=""), self.options):
+            return self.count
+        with self._writing() as connection:
+            (total,) = connection.execute("SELECT count(*) FROM documents").fetchone()
+            with track(progress, total) as done:
+                reencoding.reencode(
+                    connection,
+                    identity,
+                    options,
+                    encode=model.encode_document,
+                    cutter=cutter,
+                    codec=Codec(options.vectors, identity.dimension),
+                    done=done,
+                )
+            old = self._store
+            self._open_folder(self._folder, model)
+        old.close()
+        self.compact()
+        return self.count
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._store.writing() as connection:
@@ -329,18 +387,39 @@ class Index:
         k: int = 10,
         *,
         filter: FilterLike = None,
-        mode: Mode = "semantic",
+        mode: Mode | None = None,
         reranker: CrossEncoder | None = None,
-        candidates: int = 100,
+        candidates: int | None = None,
+        rerank_budget: float | None = None,
     ) -> Results:
         """The k best documents for a text or a vector [d]; all there are where there are fewer.
 
-        filter: a condition on metadata, such as {"category": "news", "year": {">=": 2020}} or the same as a text,
-        'category=news and year>=2020'. mode: by meaning, by words, or both. reranker: a cross-encoder that puts the
-        best `candidates` in order.
+        Args:
+            query: A text, or a vector made by the index's model.
+            k: How many documents.
+            filter: A condition on metadata, such as {"category": "news", "year": {">=": 2020}} or the same as a text,
+                'category=news and year>=2020'.
+            mode: 'semantic' by meaning, 'keyword' by words, 'hybrid' by both (default: hybrid; semantic for vectors,
+                and where the index has no keywords).
+            reranker: A cross-encoder that reads the best hits together with the query and puts them in order.
+            candidates: How many hits the reranker reads (default: 30).
+            rerank_budget: Seconds for the reranker and each query instead: it reads as many of the best 100 hits as
+                fit, at least k.
+
+        Returns:
+            The hits, best first. A reranked hit shows the reranker's probability. The order can differ from that of the
+            probabilities, because it also heeds the first search (see `munjang.index.reranking`).
         """
         one = [query] if isinstance(query, str) else np.asarray(_numbers(query))[None]
-        return self.search_many(one, k, filter=filter, mode=mode, reranker=reranker, candidates=candidates)[0]
+        return self.search_many(
+            one,
+            k,
+            filter=filter,
+            mode=mode,
+            reranker=reranker,
+            candidates=candidates,
+            rerank_budget=rerank_budget,
+        )[0]
 
     def search_many(
         self,
@@ -348,32 +427,54 @@ class Index:
         k: int = 10,
         *,
         filter: FilterLike = None,
-        mode: Mode = "semantic",
+        mode: Mode | None = None,
         reranker: CrossEncoder | None = None,
-        candidates: int = 100,
+        candidates: int | None = None,
+        rerank_budget: float | None = None,
     ) -> list[Results]:
         """`search` for many queries at once, texts or vectors [q, d], all in the same state of the index."""
-        request = Request(k, mode, as_filter(filter), reranker, candidates)
         if isinstance(queries, str):
             raise InputError("search_many takes a list of queries, got one text: search(query), or [query]")
         queries = queries if hasattr(queries, "shape") else list(queries)  # an array, a tensor; or any iterable
+        texts = len(queries) == 0 or isinstance(queries[0], str)
+        request = Request(
+            k, mode or self.usual_mode(texts=texts), as_filter(filter), reranker, candidates, budget=rerank_budget
+        )
         if len(queries) == 0:
             return []
-        clock = Clock()
+        clock, run = Clock(), self._runner()
         asked = self._asked(queries, request)
-        if asked.texts is not None and mode != "keyword":
+        if asked.texts is not None and request.mode != "keyword":
             threshold = self.model.thresholds.get("answer")
             request = replace(request, answer=None if threshold is None else threshold.value)
         clock.lap("encode")
-        return self._run(asked, request, clock)
+        return run(asked, request, clock)
+
+    def usual_mode(self, *, texts: bool = True) -> Mode:
+        """The mode of a search that names none."""
+        return "hybrid" if texts and self.options.keyword else "semantic"
 
     def search_ready(self, asked: Asked, request: Request) -> list[Results]:
         """`search_many` for texts whose vectors are there already, where models compute elsewhere."""
         ready = None if asked.vectors is None else searching.check_vectors(asked.vectors, self.dimension)
-        return self._run(Asked(asked.texts, ready), request, Clock())
+        return self._runner()(Asked(asked.texts, ready), request, Clock())
 
-    def _run(self, asked: Asked, request: Request, clock: Clock) -> list[Results]:
-        return searching.run(asked, request, self._derived, self._columns, clock)
+    def _runner(self) -> Callable[[Asked, Request, Clock], list[Results]]:
+        """What searches the index as it is now; an index that `reencode` moves meanwhile is an error, no wrong hit."""
+        derived, title = self._derived, self.options.title
+
+        def run(asked: Asked, request: Request, clock: Clock) -> list[Results]:
+            scale = self._similarity_scale() if asked.vectors is not None else None
+            return searching.run(asked, request, derived, self._columns, clock, scale=scale, title=title)
+
+        return run
+
+    def _similarity_scale(self) -> SimilarityScale | None:
+        """The scale of the model; None where only vectors are at hand."""
+        with self._loading:
+            if self._scale is None and self._model is not None:
+                self._scale = SimilarityScale.of(self._model)
+            return self._scale
 
     def more_like(
         self,
@@ -382,21 +483,22 @@ class Index:
         *,
         filter: FilterLike = None,
         reranker: CrossEncoder | None = None,
-        candidates: int = 100,
+        candidates: int | None = None,
+        rerank_budget: float | None = None,
     ) -> Results:
         """The documents nearest to one that is in the index, without itself.
 
         It is searched for by the mean of its passages' vectors; a reranker reads its first passage as the query.
         """
         name = id_of(id, "a document")
-        request = Request(k, "semantic", as_filter(filter), reranker, candidates, without=name)
-        clock = Clock()
+        request = Request(k, "semantic", as_filter(filter), reranker, candidates, without=name, budget=rerank_budget)
+        clock, run = Clock(), self._runner()
         vectors, text = self._likeness(name)
         if not len(vectors):
             raise InputError(f"document {name!r} has no words, so nothing is like it")
         mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
         clock.lap("fetch")
-        return self._run(Asked(None if reranker is None else [text], mean), request, clock)[0]
+        return run(Asked(None if reranker is None else [text], mean), request, clock)[0]
 
     def _likeness(self, id: str) -> tuple[Vectors, str]:
         """The vectors of a document's passages [n, d], and the text of the first."""
@@ -454,7 +556,7 @@ class Index:
         identity = Identity(**header["model"])
         model = identity.load(Path(source)) if model is None else model
         identity.check(model, Path(source))
-        index = cls.create(to, model, options=options or IndexOptions(**header["options"]))
+        index = cls.create(to, model, options=options or IndexOptions.from_json(header["options"]))
         try:
             with track(progress, header["documents"]) as done:
                 index._fill(Path(source), done)

@@ -92,7 +92,8 @@ class KeywordIndex:
         for row, query in enumerate(asked):
             best, found = state.best(query, int(k), within)
             scores[row, : len(best)], numbers[row, : len(found)] = best, found
-        return Found(scores=scores, numbers=numbers)
+        reach = np.array([state.reach(query) or 1.0 for query in asked], np.float32)  # [q]; 1 where there is no term
+        return Found(scores, numbers, scores / reach[:, None])
 
     def save(self, passages: Passages, *, progress: Progress = False) -> None:
         """Write what is not in the files yet; for the one process that may write.

@@ -119,10 +119,18 @@ class KeywordState:
         lists = []
         for frequency, term, times in sorted(asked):
             if frequency:
-                idf = np.log1p((self.living - frequency + 0.5) / (frequency + 0.5))
-                lists.append(self._list(term, float(times * idf * (K1 + 1)), within))
+                lists.append(self._list(term, times * self._idf(frequency) * (K1 + 1), within))
         rows, scores = _best([one for one in lists if len(one.rows)], k, self.norms)
         return scores, self.numbers[rows]
+
+    def reach(self, query: Query) -> float:
+        """The score that no passage exceeds: every term of the query, also those that no passage has, without end."""
+        return float(
+            sum(times * self._idf(self._frequency(term)) * (K1 + 1) for term, times in Counter(query.terms).items())
+        )
+
+    def _idf(self, frequency: int) -> float:
+        return float(np.log1p((self.living - frequency + 0.5) / (frequency + 0.5)))
 
     def _with_required(self, query: Query, within: Within) -> Within:
         if not query.required:

@@ -50,3 +50,4 @@ class Found:
 
     scores: NDArray[np.float32]  # [queries, k]; -inf where there are fewer
     numbers: NDArray[np.int64]  # [queries, k]; -1 where there are fewer
+    normalized: NDArray[np.float32] | None = None  # [queries, k]: scores on the scale of index/fusion.py, where known

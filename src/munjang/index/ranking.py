@@ -2,7 +2,7 @@
 
     semantic   nearest passages            -> documents
     keyword    passages by BM25            -> documents
-    hybrid     both, `candidates` deep     -> fused by reciprocal ranks
+    hybrid     both, fusion.DEPTH deep     -> fused by a weighted sum of normalised scores
 
 A document stands where its best passage stands. Where many of the best passages belong to few documents, more are asked
 for, until there are k documents or no passages left.
@@ -11,7 +11,7 @@ for, until there are k documents or no passages left.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,7 @@ class Ranking:
     rows: Numbers  # [<= k], of the documents
     numbers: Numbers  # [<= k], their best passages
     scores: NDArray[np.float32]  # [<= k]
+    normalized: NDArray[np.float32] | None  # [<= k]; None where the scale is unknown
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Candidate:
 def rank_documents(search: Search, layout: Layout, queries: int, k: int, allowed: Mask | None) -> list[Ranking]:
     """The k best documents of every query; fewer where there are fewer."""
     total = len(layout.numbers) if allowed is None else int(allowed.sum())
-    empty = Ranking(layout.numbers[:0], layout.numbers[:0], np.zeros(0, np.float32))
-    rankings = [empty] * queries
+    nothing = np.zeros(0, np.float32)
+    rankings = [Ranking(layout.numbers[:0], layout.numbers[:0], nothing, nothing)] * queries
     if not total:
         return rankings
     many = len(layout.numbers) / len(layout.rows)  # passages to a document
@@ -58,7 +59,8 @@ def rank_documents(search: Search, layout: Layout, queries: int, k: int, allowed
         again = []
         for place, query in enumerate(waiting.tolist()):
             real = found.numbers[place] >= 0
-            rankings[query] = _grouped(layout, found.numbers[place][real], found.scores[place][real], k)
+            normalized = None if found.normalized is None else found.normalized[place][real]
+            rankings[query] = _grouped(layout, found.numbers[place][real], found.scores[place][real], normalized, k)
             if len(rankings[query].rows) < k and real.sum() >= depth:
                 again.append(query)
         if depth >= total:
@@ -68,30 +70,36 @@ def rank_documents(search: Search, layout: Layout, queries: int, k: int, allowed
     return rankings
 
 
-def _grouped(layout: Layout, numbers: Numbers, scores: NDArray[np.float32], k: int) -> Ranking:
+def _grouped(
+    layout: Layout, numbers: Numbers, scores: NDArray[np.float32], normalized: NDArray[np.float32] | None, k: int
+) -> Ranking:
     rows = layout.owners_of(numbers)
     _, first = np.unique(rows, return_index=True)  # the first, because best, passage of every document
     kept = np.sort(first)[:k]
-    return Ranking(rows[kept], numbers[kept], scores[kept])
+    return Ranking(rows[kept], numbers[kept], scores[kept], None if normalized is None else normalized[kept])
 
 
 def staged(name: StageName, ranking: Ranking) -> list[Candidate]:
     """Candidates of a search with one stage."""
+    normalized = [None] * len(ranking.rows) if ranking.normalized is None else ranking.normalized.tolist()
+    found = zip(ranking.numbers.tolist(), ranking.scores.tolist(), normalized, strict=True)
     return [
-        Candidate(int(number), (Stage(name, float(score), rank),))
-        for rank, (number, score) in enumerate(zip(ranking.numbers, ranking.scores, strict=True), start=1)
+        Candidate(number, (Stage(name, score, rank, share),))
+        for rank, (number, score, share) in enumerate(found, start=1)
     ]
 
 
-def fused(rankings: Mapping[StageName, Ranking], k: int) -> list[Candidate]:
-    """Candidates of several stages, by the sum of 1 / (60 + rank); the first stage that has one shows its passage."""
-    rows, scores = fuse([ranking.rows for ranking in rankings.values()], k=k)
-    known = {name: _by_row(name, ranking) for name, ranking in rankings.items()}
+def fused(semantic: Ranking, keyword: Ranking, k: int) -> list[Candidate]:
+    """Candidates of both stages by `fusion.fuse`; a document in both shows its semantic passage."""
+    assert semantic.normalized is not None  # hybrid searches have texts, and with them the model and its scale
+    assert keyword.normalized is not None
+    rows, scores = fuse((semantic.rows, semantic.normalized), (keyword.rows, keyword.normalized), k)
+    known = [_by_row("semantic", semantic), _by_row("keyword", keyword)]
     candidates = []
     for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), start=1):
-        before = [known[name][row] for name in known if row in known[name]]
-        stages = (*(stage for one in before for stage in one.stages), Stage("hybrid", score, rank))
-        candidates.append(Candidate(before[0].number, stages))
+        earlier = [stage[row] for stage in known if row in stage]
+        stages = (*(stage for one in earlier for stage in one.stages), Stage("hybrid", score, rank, score))
+        candidates.append(Candidate(earlier[0].number, stages))
     return candidates
 
 

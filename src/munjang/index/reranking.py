@@ -1,12 +1,11 @@
-"""The second stage of a search: hits of the first in, the same hits in the order of a cross-encoder out.
+"""The second stage of a search: the same hits in the order of a cross-encoder.
 
-    final = (1 - weight) * cross + weight * first        both 0..1; weight 0 is the cross-encoder's order alone
+    final = logit of the cross-encoder + weight * normalised score of the first stage
 
-Each hit's best passage is read together with the query. Passages with the same text are read once. The work goes in
-blocks from the best candidate down and stops as soon as no candidate that was not read can change the first k: with
-the greatest score that a cross-encoder gives (1) it would still end (1 - weight) + weight * first, below the k-th. The
-bound is computed as the scores are, so rounding cannot turn it, and the answer is that of reading all. Where weight is
-0 the bound is 1, and only k perfect scores end the work early.
+The weight is the cross-encoder's own (`CrossEncoder.first_stage_weight`, from its munjang.json; 0 is its order alone).
+A hit shows the calibrated probability, sigmoid(logit), so with a weight the order of the hits can differ from that of
+their probabilities: the order also heeds the first search, the probability says how sure the cross-encoder is.
+Each hit is read with the query by its title and best passage. Hits that read the same are read once.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ from numpy.typing import NDArray
 
 from munjang.encoders import CrossEncoder
 from munjang.errors import InputError, TruncationWarning
+from munjang.index.documents import title_of, titled
 from munjang.index.results import Hit, Stage
-from munjang.types import Similarity
+from munjang.nn.calibration import sigmoid
 
 Scores = NDArray[np.float64]
 
-CEILING = 1.0  # no probability is greater
-BLOCK = 32  # passages that are read between two looks at the bound
-GPU_BLOCK = 128  # there 128 pairs take hardly longer than 32
+CANDIDATES = 30  # hits that are read where nothing else is said
+MOST_CANDIDATES = 100  # hits that a time budget may reach
+_FIRST = 8  # hits, at least, by which the speed is measured
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Reranked:
     """The best hits in their new order, and what that took."""
 
     hits: list[Hit]
-    scored: int  # pairs that the cross-encoder read
+    scored: int  # hits that the cross-encoder read
     answered: bool | None  # whether a hit reaches the cross-encoder's "answer" threshold; None where it has none
     seconds: float
     truncated: int = 0  # pairs that were longer than the cross-encoder reads
@@ -49,40 +49,42 @@ def rerank(
     reranker: CrossEncoder,
     k: int,
     *,
-    weight: float = 0.0,
-    kind: Similarity = "cosine",
+    budget: float | None = None,
+    title: str | None = None,
 ) -> Reranked:
-    """The k best of `hits`, which come best first from the first stage, by the cross-encoder's scores.
+    """Reorder hits of the first stage with a cross-encoder.
 
-    weight: 0..1, how much of the first stage's score stays in the final one; kind: what that score is after a semantic
-    search. Equal scores keep the first stage's order.
-    A hit gets the stage "rerank" with the cross-encoder's score, and `moved` says how many places it rose.
+    Equal scores keep the first stage's order. A hit gets the stage "rerank" with its probability, and `moved` says how
+    many places it rose.
+
+    Args:
+        query: The text that was searched for.
+        hits: Best first.
+        reranker: A cross-encoder with one score.
+        k: How many hits to return.
+        budget: Seconds. The best k hits are read in any case, further ones as far as the time allows (default: all).
+        title: The field of the metadata that is read before the passage.
     """
-    check_reranking(query, reranker, k, weight)
+    check_reranking(query, reranker, k)
     started = time.perf_counter()
-    first = _first_scores(hits, kind)
-    reading = _Reading(query, [hit.passage.text for hit in hits], reranker)
-    while not reading.finished and _open(reading, first, k, weight):
-        reading.read_block()
-    known = np.flatnonzero(~np.isnan(reading.scores))
-    final = _mixed(reading.scores[known], first[known], weight)
-    best = np.argsort(-final, kind="stable")[:k]
-    found = [
-        _moved(hits[place], place, rank, float(reading.scores[place]), float(final[row]))
-        for rank, (row, place) in enumerate(zip(best.tolist(), known[best].tolist(), strict=True), start=1)
-    ]
-    if reading.truncated:
+    texts = [titled(title_of(hit.metadata, title), hit.passage.text) for hit in hits]
+    logits, truncated = _read(query, texts, reranker, k, budget, started)  # [read]
+    chances = probabilities(logits, reranker)
+    weight = reranker.first_stage_weight
+    final = logits + weight * np.array([hit.stages[-1].normalized or 0.0 for hit in hits[: len(logits)]])
+    best = np.argsort(-final, kind="stable")[:k].tolist()
+    if truncated:
         _warn_truncated(reranker.max_length)
     return Reranked(
-        found,
-        reading.read,
-        _answered(reading.scores[known[best]], reranker),
+        [_moved(hits[place], place, rank, float(chances[place])) for rank, place in enumerate(best, start=1)],
+        len(logits),
+        _answered(chances, reranker),
         time.perf_counter() - started,
-        reading.truncated,
+        truncated,
     )
 
 
-def check_reranking(query: object, reranker: CrossEncoder, k: int, weight: float = 0.0) -> None:
+def check_reranking(query: object, reranker: CrossEncoder, k: int) -> None:
     """Refuse what cannot be reranked, before anything is searched."""
     if not isinstance(query, str):
         raise InputError(
@@ -100,93 +102,57 @@ def check_reranking(query: object, reranker: CrossEncoder, k: int, weight: float
         )
     if k < 1:
         raise InputError(f"k must be at least 1, got {k}")
-    if not 0.0 <= weight <= 1.0:
-        raise InputError(f"weight must be 0 (the reranker alone) to 1 (the first stage alone), got {weight}")
 
 
-class _Reading:
-    """The cross-encoder's scores of the candidates, as far as they are known: NaN where they are not."""
+def _read(
+    query: str, texts: Sequence[str], reranker: CrossEncoder, k: int, budget: float | None, started: float
+) -> tuple[Scores, int]:
+    """The logits of the first texts, of all or as many as the budget allows; and how many pairs were truncated."""
+    known: dict[str, float] = {}
+    truncated = 0
 
-    def __init__(self, query: str, texts: Sequence[str], reranker: CrossEncoder) -> None:
-        self._query = query
-        self._block = GPU_BLOCK if str(getattr(reranker, "device", "")).startswith("cuda") else BLOCK
-        self._reranker = reranker
-        self._places: dict[str, list[int]] = {}
-        for place, text in enumerate(texts):
-            self._places.setdefault(text, []).append(place)
-        self._texts = list(self._places)  # each once, where it stands highest
-        self.scores: Scores = np.full(len(texts), np.nan)  # [n]
-        self.read = 0
-        self.truncated = 0
+    def read_to(end: int) -> None:
+        nonlocal truncated
+        fresh = [text for text in dict.fromkeys(texts[:end]) if text not in known]
+        if fresh:
+            predicted = reranker.predict_report([(query, text) for text in fresh], raw=True)
+            known.update(zip(fresh, predicted.scores.astype(np.float64).reshape(-1).tolist(), strict=True))
+            truncated += predicted.report.truncated
 
-    @property
-    def finished(self) -> bool:
-        return self.read == len(self._texts)
-
-    def read_block(self) -> None:
-        """Read the next passages; a rest that would make a poor block of its own goes along."""
-        rest = len(self._texts) - self.read
-        block = self._texts[self.read : self.read + (self._block if rest >= self._block * 3 // 2 else rest)]
-        predicted = self._reranker.predict_report([(self._query, text) for text in block])
-        for text, score in zip(block, probabilities(predicted.scores, self._reranker), strict=True):
-            self.scores[self._places[text]] = score
-        self.read += len(block)
-        self.truncated += predicted.report.truncated
+    end = len(texts)
+    if budget is not None:
+        end = min(len(texts), max(k, _FIRST))
+        read_to(end)
+        used = time.perf_counter() - started
+        end = min(len(texts), end + int(end * max(0.0, budget - used) / used))  # at the speed of the first ones
+    read_to(end)
+    return np.array([known[text] for text in texts[:end]], np.float64), truncated
 
 
-def probabilities(scores: NDArray[np.floating[Any]] | float, reranker: CrossEncoder) -> Scores:
-    """What `predict` gives for one label, as 0..1, in the same order: a model's saved activation may be another."""
-    plain = np.asarray(scores, np.float64)
-    activation = reranker.parts.activation
-    if activation == "Sigmoid":
-        return plain
-    if activation == "Tanh":
-        return (plain + 1.0) / 2.0
-    # Bare logits: exp of a negative number only, so that it cannot overflow.
-    small = np.exp(-np.abs(plain))
-    return np.where(plain >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+def probabilities(logits: NDArray[np.floating[Any]], reranker: CrossEncoder) -> Scores:
+    """Logits as 0..1, in the same order: what `predict` gives, but for a saved activation that is no sigmoid."""
+    plain = np.asarray(logits, np.float64)
+    if reranker.parts.activation == "Tanh":
+        return np.asarray((np.tanh(plain) + 1.0) / 2.0)
+    return np.asarray(sigmoid(plain))
 
 
-def _first_scores(hits: Sequence[Hit], kind: Similarity) -> Scores:  # [n]
-    """The first stage's scores as 0..1: cosines as they are but not below 0, others relative to the best."""
-    scores = np.array([hit.score for hit in hits], np.float64).reshape(len(hits))
-    if not len(hits):
-        return scores
-    if kind == "cosine" and all(stage.name == "semantic" for stage in hits[0].stages):
-        return np.clip(scores, 0.0, 1.0)
-    if scores.min() < 0:  # distances and dot products: the worst candidate is 0
-        scores = scores - scores.min()
-    best = scores.max()
-    return scores / best if best > 0 else np.zeros_like(scores)
+def _moved(hit: Hit, place: int, rank: int, chance: float) -> Hit:
+    stage = Stage("rerank", chance, rank, chance)
+    return replace(hit, score=chance, stages=(*hit.stages, stage), moved=place + 1 - rank)
 
 
-def _mixed(cross: Scores, first: Scores, weight: float) -> Scores:
-    return (1.0 - weight) * cross + weight * first
-
-
-def _open(reading: _Reading, first: Scores, k: int, weight: float) -> bool:
-    """Whether a candidate that was not read could still stand among the first k."""
-    known = np.flatnonzero(~np.isnan(reading.scores))
-    if len(known) < k:
-        return True
-    final = _mixed(reading.scores[known], first[known], weight)
-    last = np.argsort(-final, kind="stable")[k - 1]
-    unread = np.flatnonzero(np.isnan(reading.scores))
-    bound = _mixed(np.full(len(unread), CEILING), first[unread], weight)
-    level, place = final[last], known[last]
-    return bool(np.any((bound > level) | ((bound == level) & (unread < place))))
-
-
-def _moved(hit: Hit, place: int, rank: int, cross: float, final: float) -> Hit:
-    stage = Stage("rerank", cross, rank)
-    return replace(hit, score=final, stages=(*hit.stages, stage), moved=place + 1 - rank)
-
-
-def _answered(scores: Scores, reranker: CrossEncoder) -> bool | None:
+def _answered(chances: Scores, reranker: CrossEncoder) -> bool | None:
+    """Whether the best probability reaches the threshold, which is in the units of `predict`."""
     threshold = reranker.thresholds.get("answer")
     if threshold is None:
         return None
-    return bool(len(scores)) and bool(scores.max() >= probabilities(threshold.value, reranker))
+    activation, least = reranker.parts.activation, threshold.value
+    if activation == "Tanh":
+        least = (least + 1.0) / 2.0
+    elif activation != "Sigmoid":
+        least = float(sigmoid(np.array([least]))[0])
+    return bool(len(chances)) and bool(chances.max() >= least)
 
 
 def _warn_truncated(max_length: int) -> None:

@@ -30,11 +30,12 @@ class Passage:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage of a search thought of a hit."""
+    """The score of a hit in one stage of a search."""
 
     name: StageName
-    score: float  # semantic: the model's similarity; keyword: BM25; hybrid: reciprocal ranks; rerank: a probability
+    score: float  # semantic: the model's similarity; keyword: BM25; hybrid: see index/fusion.py; rerank: a probability
     rank: int  # from 1, among the hits of this stage
+    normalized: float | None = None  # the score on one scale: 0 is no relation, 1 the most there can be; None: unknown
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Results(Sequence[Hit]):
     hits: tuple[Hit, ...]
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds: encode, search, keyword, fetch, rerank, total
     mode: Mode = "semantic"
-    scored: int = 0  # pairs that the reranker read
+    scored: int = 0  # hits that the reranker read; equal passages are read once
     answered: bool | None = None  # False: nothing reaches the 'answer' threshold of the model; None: it has none
 
     @overload

@@ -23,7 +23,7 @@ from munjang.errors import DataError, InputError
 DATABASE = "documents.sqlite3"
 DERIVED = "derived"
 LOCK = "writer.lock"
-FORMAT = 1
+FORMAT = 2  # 2: titles are searched; indexes of format 1 are read and written as they are
 APPLICATION = 0x4D4A4958  # "MJIX", in the header of the file
 WAIT_SECONDS = 10.0
 

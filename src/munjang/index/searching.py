@@ -21,9 +21,10 @@ from munjang.errors import InputError
 from munjang.index.columns import Columns, Mask
 from munjang.index.derived import Derived, Session
 from munjang.index.filters import Filter
+from munjang.index.fusion import DEPTH, SimilarityScale
 from munjang.index.passages import Found
 from munjang.index.ranking import Candidate, Ranking, Search, fused, rank_documents, staged, subset
-from munjang.index.reranking import check_reranking, rerank
+from munjang.index.reranking import CANDIDATES, MOST_CANDIDATES, Reranked, check_reranking, rerank
 from munjang.index.results import Document, Hit, Mode, Passage, Results, StageName
 from munjang.index.state import Layout, Numbers, State
 
@@ -38,24 +39,35 @@ class Request:
     mode: Mode
     filter: Filter | None
     reranker: CrossEncoder | None
-    candidates: int
+    candidates: int | None = None  # hits that the reranker reads; None: CANDIDATES, or what fits into the budget
     without: str | None = None  # the id of a document that must not be found
     answer: float | None = None  # the score from which on a semantic hit is an answer
+    budget: float | None = None  # seconds for the reranker, for each query
 
     def __post_init__(self) -> None:
         for name in ("k", "candidates"):
             value = getattr(self, name)
+            if name == "candidates" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         if self.mode not in get_args(Mode):
             raise InputError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+        if self.budget is not None:
+            if isinstance(self.budget, bool) or not isinstance(self.budget, int | float) or not self.budget >= 0:
+                raise InputError(f"rerank_budget must be seconds, 0 or more, got {self.budget!r}")
+            if self.candidates is not None:
+                raise InputError("give candidates or rerank_budget, not both: each says how many hits are reranked")
         if self.reranker is not None:
             check_reranking("", self.reranker, self.k)
 
     @property
     def depth(self) -> int:
         """Documents that the first stage must find."""
-        return self.k if self.reranker is None else max(self.k, self.candidates)
+        if self.reranker is None:
+            return self.k
+        usual = CANDIDATES if self.budget is None else MOST_CANDIDATES
+        return max(self.k, usual if self.candidates is None else self.candidates)
 
 
 @dataclass
@@ -85,22 +97,34 @@ class Asked:
         return len(self.vectors)
 
 
-def run(asked: Asked, request: Request, derived: Derived, columns: Columns, clock: Clock) -> list[Results]:
-    """Search for every query, in one state of the index."""
+def run(
+    asked: Asked,
+    request: Request,
+    derived: Derived,
+    columns: Columns,
+    clock: Clock,
+    *,
+    scale: SimilarityScale | None,
+    title: str | None,
+) -> list[Results]:
+    """Search for every query, in one state of the index. scale: of the model that made the vectors, where it is known.
+
+    title: the field that the reranker reads before each passage.
+    """
     needs = {"dense": request.mode != "keyword", "keyword": request.mode != "semantic"}
     if needs["keyword"]:
         derived.check_keyword()
     with derived.session(**needs) as session:
         allowed = allowed_passages(session.state, columns, request.filter, request.without)
         clock.lap("search")
-        found = _first_stage(asked, request, session, allowed, clock)
+        found = _first_stage(asked, request, session, allowed, clock, scale)
         session.leave()
         fetched = _fetch(session.state, found, whole=request.reranker is None)
         hits = [[_hit(candidate, fetched) for candidate in one] for one in found]
         clock.lap("fetch")
         if request.reranker is None:
             return [as_results(one, request, clock, len(asked)) for one in hits]
-        return _second_stage(asked, request, session.state, hits, clock)
+        return _second_stage(asked, request, session.state, hits, clock, title)
 
 
 def allowed_passages(state: State, columns: Columns, filter: Filter | None, without: str | None = None) -> Mask | None:
@@ -114,14 +138,19 @@ def allowed_passages(state: State, columns: Columns, filter: Filter | None, with
 
 
 def _first_stage(
-    asked: Asked, request: Request, session: Session, allowed: Mask | None, clock: Clock
+    asked: Asked,
+    request: Request,
+    session: Session,
+    allowed: Mask | None,
+    clock: Clock,
+    scale: SimilarityScale | None,
 ) -> list[list[Candidate]]:
     vectors, texts, dense, keyword = asked.vectors, asked.texts, session.dense, session.keyword
 
     def nearest(which: Numbers, count: int) -> Found:
         assert vectors is not None
         assert dense is not None
-        return dense.search(vectors[which], count, allowed=allowed)
+        return scaled(dense.search(vectors[which], count, allowed=allowed), scale)
 
     def by_words(which: Numbers, count: int) -> Found:
         assert texts is not None
@@ -130,6 +159,11 @@ def _first_stage(
 
     layout = session.state.layout
     return first_stage(layout, len(asked), request, clock, allowed=allowed, nearest=nearest, by_words=by_words)
+
+
+def scaled(found: Found, scale: SimilarityScale | None) -> Found:
+    """Similarities with their normalised values, where the scale is known."""
+    return found if scale is None else replace(found, normalized=scale.normalise(found.scores))
 
 
 def first_stage(
@@ -144,7 +178,7 @@ def first_stage(
 ) -> list[list[Candidate]]:
     """For every query its best documents, by the stages that the mode asks for."""
     stages: dict[StageName, list[Ranking]] = {}
-    depth = request.depth if request.mode != "hybrid" else max(request.depth, request.candidates)
+    depth = request.depth if request.mode != "hybrid" else max(request.depth, DEPTH)
     if request.mode != "keyword":
         stages["semantic"] = rank_documents(nearest, layout, queries, depth, allowed)
         clock.lap("search")
@@ -153,7 +187,8 @@ def first_stage(
         clock.lap("keyword")
     if request.mode != "hybrid":
         return [staged(request.mode, ranking) for ranking in stages[request.mode]]
-    return [fused({name: found[query] for name, found in stages.items()}, request.depth) for query in range(queries)]
+    pairs = zip(stages["semantic"], stages["keyword"], strict=True)
+    return [fused(semantic, keyword, request.depth) for semantic, keyword in pairs]
 
 
 def _fetch(
@@ -169,20 +204,30 @@ def _hit(candidate: Candidate, fetched: Mapping[int, tuple[Document, Passage]]) 
 
 
 def _second_stage(
-    asked: Asked, request: Request, state: State, hits: Sequence[Sequence[Hit]], clock: Clock
+    asked: Asked, request: Request, state: State, hits: Sequence[Sequence[Hit]], clock: Clock, title: str | None
 ) -> list[Results]:
     """The reranker's order. Only now are the texts of the documents read that will be shown: they may be long."""
     reranker, texts = request.reranker, asked.texts
     assert reranker is not None
     assert texts is not None
-    ranked = [rerank(text, one, reranker, request.k) for text, one in zip(texts, hits, strict=True)]
+    ranked = rerank_all(texts, hits, reranker, request, title)
     clock.lap("rerank")
     whole = state.texts([hit.id for one in ranked for hit in one.hits])
-    shown = [[replace(hit, text=whole[hit.id]) for hit in one.hits] for one in ranked]
+    shown = [[replace(hit, text=whole[hit.id][0]) for hit in one.hits] for one in ranked]
     clock.lap("fetch")
     return [
         replace(as_results(one, request, clock, len(asked)), scored=how.scored, answered=how.answered)
         for one, how in zip(shown, ranked, strict=True)
+    ]
+
+
+def rerank_all(
+    texts: Sequence[str], hits: Sequence[Sequence[Hit]], reranker: CrossEncoder, request: Request, title: str | None
+) -> list[Reranked]:
+    """Rerank the hits of every query."""
+    return [
+        rerank(text, one, reranker, request.k, budget=request.budget, title=title)
+        for text, one in zip(texts, hits, strict=True)
     ]
 
 
@@ -191,8 +236,9 @@ def as_results(hits: Sequence[Hit], request: Request, clock: Clock, queries: int
     timings = {name: seconds / queries for name, seconds in clock.seconds.items()}
     timings["total"] = sum(timings.values())
     answered = None
-    if request.answer is not None and request.mode == "semantic":
-        answered = bool(hits) and hits[0].score >= request.answer
+    if request.answer is not None and request.mode != "keyword":
+        similarities = [stage.score for hit in hits for stage in hit.stages if stage.name == "semantic"]
+        answered = max(similarities, default=-np.inf) >= request.answer
     return Results(tuple(hits), timings, request.mode, answered=answered)
 
 

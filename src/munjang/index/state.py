@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from munjang.errors import DataError
 from munjang.index.codes import Codec
+from munjang.index.documents import title_of, titled
 from munjang.index.results import Document, Passage
 
 Numbers = NDArray[np.int64]
@@ -35,6 +36,7 @@ class Layout:
     last: int  # the highest number ever given
     numbers: Numbers  # [n], ascending
     owners: Numbers  # [n], the row of each passage's document
+    name: str = ""  # of the index; another one after it was re-encoded
 
     @functools.cached_property
     def rows(self) -> Numbers:
@@ -53,15 +55,16 @@ class Layout:
 
 def read_layout(connection: sqlite3.Connection, known: Layout | None) -> Layout:
     """The layout of the transaction's state; from that of an earlier one only what changed is read."""
-    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('generation', 'forgotten')").fetchall())
-    generation = int(meta["generation"])
+    keys = "('generation', 'forgotten', 'name')"
+    meta = dict(connection.execute(f"SELECT key, value FROM meta WHERE key IN {keys}").fetchall())
+    generation, name = int(meta["generation"]), meta["name"]
     if known is not None and known.generation == generation:
         return known
     last = last_number(connection)
     # Removals up to the generation 'forgotten' are no longer recorded.
     if known is None or not int(meta["forgotten"]) <= known.generation < generation:
         numbers, owners = _read_pairs(connection, after=0)
-        return Layout(generation, last, numbers, owners)
+        return Layout(generation, last, numbers, owners, name)
     gone = _integers(
         connection.execute("SELECT number FROM removals WHERE generation > ?", (known.generation,)).fetchall()
     )
@@ -72,6 +75,7 @@ def read_layout(connection: sqlite3.Connection, known: Layout | None) -> Layout:
         last,
         np.concatenate([known.numbers[kept], numbers]),
         np.concatenate([known.owners[kept], owners]),
+        name,
     )
 
 
@@ -97,9 +101,10 @@ def _integers(rows: Sequence[tuple[int]]) -> Numbers:
 class State:
     """A committed state; good for as long as its transaction is open, in one thread."""
 
-    def __init__(self, connection: sqlite3.Connection, layout: Layout, codec: Codec) -> None:
+    def __init__(self, connection: sqlite3.Connection, layout: Layout, codec: Codec, title: str | None = None) -> None:
         self.connection = connection
         self.layout = layout
+        self.title = title  # the field that is searched with the text
         self._codec = codec
 
     # --- `Passages` --------------------------------------------------------------------------------------------------
@@ -147,27 +152,28 @@ class State:
             "SELECT number, document, start, stop FROM passages WHERE number > ? AND number <= ? "
             "ORDER BY number LIMIT ?"
         )
-        row, text = 0, ""
+        row, title, text = 0, "", ""
         while block := self.connection.execute(query, (after, upto, _BLOCK_TEXTS)).fetchall():
             numbers: list[int] = []
             texts: list[str] = []
             characters = 0
             for number, document, start, stop in block:
                 if document != row:
-                    row, text = document, self._text(document)
+                    row, (title, text) = document, self._text(document)
                 numbers.append(number)
-                texts.append(text[start:stop])
+                texts.append(titled(title, text[start:stop]))
                 characters += stop - start
                 if characters > _BLOCK_CHARACTERS:
                     break
             after = numbers[-1]
             yield np.array(numbers, dtype=np.int64), texts
 
-    def _text(self, row: int) -> str:
-        found = self.connection.execute("SELECT text FROM documents WHERE row = ?", (row,)).fetchone()
+    def _text(self, row: int) -> tuple[str, str]:
+        """The title and the text of a document."""
+        found = self.connection.execute("SELECT metadata, text FROM documents WHERE row = ?", (row,)).fetchone()
         if found is None:
             raise DataError(f"a passage belongs to document {row}, which is not there: Index.verify tells more")
-        return str(found[0])
+        return title_of(found[0], self.title), str(found[1])
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -214,11 +220,11 @@ class State:
                     found[number] = (document, Passage(text[start:stop], start, stop))
         return found
 
-    def texts(self, ids: Sequence[str]) -> dict[str, str]:
-        """Id -> text."""
-        found: dict[str, str] = {}
-        for block, values in _in_blocks("SELECT id, text FROM documents WHERE id IN ({})", sorted(set(ids))):
-            found.update(self.connection.execute(block, values).fetchall())
+    def texts(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Id -> text and metadata."""
+        found: dict[str, tuple[str, str]] = {}
+        for block, values in _in_blocks("SELECT id, text, metadata FROM documents WHERE id IN ({})", sorted(set(ids))):
+            found.update((id, (text, metadata)) for id, text, metadata in self.connection.execute(block, values))
         return found
 
     def changed_metadata(self, since: int) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from munjang.errors import DataError, InputError
+from munjang.errors import DataError, InputError, ModelError
 from munjang.files import OutputLock
 from munjang.index.codes import Codec
 from munjang.index.schema import LOCK, connect, database_errors
@@ -27,8 +27,11 @@ _INHERITED: list[sqlite3.Connection] = []  # from before a fork: SQLite wants th
 class Store:
     """Connections to one index folder; may be used from several threads."""
 
-    def __init__(self, folder: Path, codec: Codec) -> None:
+    def __init__(self, folder: Path, codec: Codec, title: str | None = None, name: str | None = None) -> None:
+        """title: the field that is searched with the text; name: of the index that was opened, to notice another."""
         self.folder = folder
+        self._title = title
+        self._name = name
         self._codec = codec
         self._spare: list[sqlite3.Connection] = []
         self._guard = threading.Lock()
@@ -47,10 +50,11 @@ class Store:
             try:
                 connection.execute("BEGIN")
                 layout = read_layout(connection, self._layout)
+                self._check_name(layout.name)
                 with self._guard:
                     if self._layout is None or layout.generation > self._layout.generation:
                         self._layout = layout
-                yield State(connection, layout, self._codec)
+                yield State(connection, layout, self._codec, self._title)
                 whole = True
             finally:
                 self._give_back(connection, whole=whole)
@@ -67,6 +71,7 @@ class Store:
                     database_errors(self.folder, safe="nothing of this call was kept"),
                     contextlib.closing(connect(self.folder, write=True)) as connection,
                 ):
+                    self._check_name(str(connection.execute("SELECT value FROM meta WHERE key = 'name'").fetchone()[0]))
                     try:
                         yield connection
                     finally:
@@ -74,6 +79,13 @@ class Store:
                             connection.execute("ROLLBACK")
             finally:
                 lock.release()
+
+    def _check_name(self, name: str) -> None:
+        if self._name is not None and name != self._name:
+            raise ModelError(
+                f"{self.folder} was re-encoded with another model since it was opened: open it again (Index.open), or "
+                "restart the service"
+            )
 
     def close(self) -> None:
         with self._guard:

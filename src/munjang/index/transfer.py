@@ -30,7 +30,7 @@ from munjang.progress import Progress, track
 from munjang.vectors.files import import_pyarrow
 
 _KEY = b"munjang.index"
-_FORMAT = 1
+_FORMAT = 2  # 2: options may name a title
 GROUP_BYTES = 32 << 20  # of texts and vectors in a row group
 _NAMES = ("id", "text", "metadata", "start", "end", "vectors")
 Row = dict[str, Any]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from munjang.errors import DataError, MissingExtraError
 from munjang.index.codes import Codec
 from munjang.index.derived import Derived, Session
+from munjang.index.documents import title_of, titled
 from munjang.index.keyword import KeywordIndex
 from munjang.index.state import Numbers, State
 from munjang.index.store import Store
@@ -200,7 +201,9 @@ class _Some:
     def stream_texts(self, after: int, upto: int) -> Iterator[tuple[Numbers, list[str]]]:
         kept = self.some[(self.some > after) & (self.some <= upto)]
         found = self.state.passages(kept.tolist(), whole=False)
-        yield kept, [found[number][1].text for number in kept.tolist()]
+        title = self.state.title
+        documents = (found[number] for number in kept.tolist())
+        yield kept, [titled(title_of(document.metadata, title), passage.text) for document, passage in documents]
 
 
 def _check_keywords(derived: Derived, found: _Findings) -> None:

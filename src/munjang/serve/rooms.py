@@ -6,6 +6,7 @@ default one, the first. A room answers with exactly what `encode` or `predict` o
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from munjang import vectors
 from munjang.encoders import BiEncoder, CrossEncoder
 from munjang.encoders.runtime import CallOptions, plan_for
 from munjang.errors import InputError
+from munjang.index.fusion import SimilarityScale
 from munjang.loading import load, load_cross_encoder
 from munjang.nn.calibration import sigmoid, softmax
 from munjang.serve.answers import Answer
@@ -57,6 +59,11 @@ class BiRoom:
         self.name = name
         self.model = model
         self.batcher = Batcher(ModelWork(model), _options(model, limits), name=name)
+
+    @functools.cached_property
+    def scale(self) -> SimilarityScale:
+        """What the model's similarities mean; measured when it is first asked for."""
+        return SimilarityScale.of(self.model)
 
     async def embed(
         self,

@@ -109,7 +109,14 @@ async def search(request: Request, response: Response, body: SearchRequest) -> A
     shelved = shelf_of(request).get(body.index)
     _check_query(request, body.query)
     query = SearchQuery(
-        body.query, body.k, body.mode, _reranker(request, body), body.candidates, body.filter, body.sentences
+        body.query,
+        body.k,
+        body.mode or shelved.index.usual_mode(),
+        _reranker(request, body),
+        body.candidates,
+        _budget(request, body),
+        body.filter,
+        body.sentences,
     )
     found = await while_connected(request, _searcher(request).search(shelved, query))
     return _answer(request, response, shelved, found)
@@ -120,7 +127,15 @@ async def more_like(request: Request, response: Response, name: str, body: MoreL
     """The documents nearest to one of the index, without itself."""
     shelved = shelf_of(request).get(name)
     await _document(request, shelved, str(body.id))
-    like = Like(str(body.id), body.k, _reranker(request, body), body.candidates, body.filter, body.sentences)
+    like = Like(
+        str(body.id),
+        body.k,
+        _reranker(request, body),
+        body.candidates,
+        _budget(request, body),
+        body.filter,
+        body.sentences,
+    )
     found = await while_connected(request, _searcher(request).more_like(shelved, like))
     return _answer(request, response, shelved, found)
 
@@ -146,7 +161,7 @@ def _reranker(request: Request, body: Asked) -> RerankRoom | None:
     """The cross-encoder that was asked for; without a word about it, the first one there is."""
     most = limits_of(request).k
     for name in ("k", "candidates"):
-        if getattr(body, name) > most:
+        if (getattr(body, name) or 1) > most:
             raise Invalid(f"{name} must be 1..{most:,} in this service, got {getattr(body, name):,}", param=name)
     rooms = rooms_of(request)
     if body.rerank is False or (body.rerank is None and not rooms.rerankers):
@@ -156,6 +171,11 @@ def _reranker(request: Request, body: Asked) -> RerankRoom | None:
             "this service has no cross-encoder: ask without rerank, or start it with --reranker", param="rerank"
         )
     return rooms.reranker(body.reranker)
+
+
+def _budget(request: Request, body: Asked) -> float | None:
+    """Seconds for the reranker, unless the request says how many hits it reads."""
+    return limits_of(request).rerank_budget if body.candidates is None else None
 
 
 def _answer(request: Request, response: Response, shelved: Shelved, found: Found) -> dict[str, Any]:

@@ -46,7 +46,12 @@ async def _compare(request: Request, body: CompareRequest) -> Response:
     def make() -> dict[str, Any]:
         a, b = answer.values[: len(body.a)], answer.values[len(body.a) :]
         scores = vectors.similarity(a, b if body.b is not None else a, room.model.similarity_name)
-        return {"scores": np.asarray(scores, np.float64).round(6).tolist(), "truncated": answer.truncated}
+        return {
+            "scores": np.asarray(scores, np.float64).round(6).tolist(),
+            "unrelated": round(room.scale.unrelated, 6),
+            "same": round(room.scale.same, 6),
+            "truncated": answer.truncated,
+        }
 
     return await respond(request, answer, make, device=device_of(room), started=started)
 
@@ -125,6 +130,8 @@ def _threshold(request: Request, body: ClusterRequest) -> float | None:
     measured = room.model.thresholds.get("cluster")
     if measured is None:
         raise Invalid(
-            f"the model {room.name!r} was not measured for clustering: give a threshold, such as 0.7", param="threshold"
+            f"the model {room.name!r} was not measured for clustering: give a threshold (a cosine; what "
+            "separates groups differs from model to model)",
+            param="threshold",
         )
     return measured.value

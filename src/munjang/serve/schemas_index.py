@@ -34,7 +34,11 @@ class Asked(Body):
         None, description="Let a cross-encoder put the best candidates in order; by default where there is one."
     )
     reranker: StrictStr | None = Field(None, description="The name of the cross-encoder; by default the first.")
-    candidates: Count = Field(100, description="How many hits of the first stage the cross-encoder reads.")
+    candidates: Count | None = Field(
+        None,
+        description="How many hits of the first stage the cross-encoder reads; by default as many as the service's "
+        "rerank_budget allows, at least k.",
+    )
     filter: Filter | None = Field(None, description=_FILTER)
     sentences: StrictBool = Field(True, description="Say which sentence of each passage is nearest to the query.")
 
@@ -53,7 +57,7 @@ class SearchRequest(Asked):
 
     index: StrictStr | None = Field(None, description="The name of the index; by default the first.")
     query: StrictStr
-    mode: Mode = "semantic"
+    mode: Mode | None = Field(None, description="By default hybrid, or semantic where the index has no keywords.")
 
 
 class MoreLikeRequest(Asked):
@@ -86,11 +90,14 @@ class PassageBody(Offsets):
 
 
 class StageBody(BaseModel):
-    """What one stage thought of a hit."""
+    """The score of a hit in one stage."""
 
     name: Literal["semantic", "keyword", "hybrid", "rerank"]
     score: float
     rank: int
+    normalized: float | None = Field(
+        description="The score on one scale for all stages: 0 is no relation, 1 the most there can be."
+    )
 
 
 class HitBody(BaseModel):
@@ -101,7 +108,9 @@ class HitBody(BaseModel):
     metadata: dict[str, Any]
     passage: PassageBody
     sentence: Offsets | None = Field(description="The sentence of the passage that is nearest to the query.")
-    score: float = Field(description="Of the last stage.")
+    score: float = Field(
+        description="Of the last stage. Of a reranked hit its probability; the order also heeds the first stage."
+    )
     stages: list[StageBody]
     moved: int = Field(description="Places up (+) or down (-) by the reranker.")
 
@@ -113,7 +122,7 @@ class SearchAnswer(BaseModel):
     timings: dict[str, float] = Field(description="Milliseconds by stage, and total.")
     mode: Mode
     answered: bool | None = Field(description="false: nothing here answers the query; null: the model cannot say.")
-    scored: int = Field(description="Pairs that the reranker read.")
+    scored: int = Field(description="Hits that the reranker read.")
     truncated: int = Field(description="Texts that were longer than a model reads, and were cut.")
     index: str
     request_id: str

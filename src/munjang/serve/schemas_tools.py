@@ -28,6 +28,8 @@ class CompareAnswer(BaseModel):
     """How alike every text of `a` is to every one of `b`."""
 
     scores: list[list[float]]
+    unrelated: float = Field(description="What the model gives unrelated texts, about: the lower end of its scale.")
+    same: float = Field(description="What it gives equal texts: the upper end.")
     truncated: int
 
 

@@ -40,7 +40,8 @@ class Query:
     k: int = 10
     mode: Mode = "semantic"
     reranker: RerankRoom | None = None
-    candidates: int = 100
+    candidates: int | None = None
+    budget: float | None = None  # seconds for the reranker
     filter: Mapping[str, Any] | str | None = None
     sentences: bool = True
 
@@ -52,7 +53,8 @@ class Like:
     id: str
     k: int = 10
     reranker: RerankRoom | None = None
-    candidates: int = 100
+    candidates: int | None = None
+    budget: float | None = None  # seconds for the reranker
     filter: Mapping[str, Any] | str | None = None
     sentences: bool = True
 
@@ -91,6 +93,7 @@ class Searcher:
             cast("CrossEncoder | None", reader),
             query.candidates,
             answer=None if threshold is None else threshold.value,
+            budget=query.budget,
         )
         (results,) = await self._run(lambda: shelved.index.search_ready(Asked([query.text], vector), request), clock)
         clock.add(results.timings)
@@ -113,6 +116,7 @@ class Searcher:
                 filter=like.filter,
                 reranker=cast("CrossEncoder | None", reader),
                 candidates=like.candidates,
+                rerank_budget=like.budget,
             )
 
         results = await self._run(find, clock)
@@ -190,10 +194,11 @@ class _Reader:
         self.labels = room.model.labels
         self.parts = room.model.parts
         self.thresholds = room.model.thresholds
+        self.first_stage_weight = room.model.first_stage_weight
         self.max_length = room.model.max_length
 
-    def predict_report(self, pairs: Sequence[tuple[str, str]]) -> Predicted:
-        scored = self._room.score(pairs, wish=self._clock.wish())
+    def predict_report(self, pairs: Sequence[tuple[str, str]], *, raw: bool = False) -> Predicted:
+        scored = self._room.score(pairs, raw=raw, wish=self._clock.wish())
         answer = asyncio.run_coroutine_threadsafe(scored, self._loop).result()
         self._clock.truncated += answer.truncated
         compute = answer.timing.compute

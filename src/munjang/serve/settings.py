@@ -43,6 +43,7 @@ class Limits:
     map_passages: int = 50_000  # a larger index is mapped by an even sample
     searches: int = 16  # at once, in threads; most of them wait for a model
     deadline_s: float = 60.0  # for one request
+    rerank_budget: float = 0.2  # seconds for the reranker of a search that names no number of candidates
     drain_s: float = 30.0  # to finish what was accepted when the service ends
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from munjang.data.documents import as_document
 from munjang.errors import DataError, InputError
 from munjang.index.cutting import Cutter
-from munjang.index.documents import incoming
+from munjang.index.documents import incoming, title_of
 from munjang.sharding.messages import Block, Done, Plan
 from munjang.sharding.options import Reading
 from munjang.sharding.rows import Good, read_rows
@@ -60,9 +60,8 @@ def send_blocks(plan: Plan, shard: Shard, content: str, model: BiEncoder, counti
     documents = _Documents(shard, plan.reading, counting)
     for batch in documents.batches():
         texts = [document["text"] for document in batch.documents]
-        passages = [
-            text[span.start : span.end] for text, spans in zip(texts, cutter.cut(texts), strict=True) for span in spans
-        ]
+        titles = [title_of(document, plan.cutting.title) for document in batch.documents]
+        passages = cutter.passages(texts, titles)[1]
         encoded = model.encode_report(passages, prompt_name=prompt_name)
         counting.tell(Block(batch.documents, batch.lines, passages, encoded.vectors))
         rows += len(texts)

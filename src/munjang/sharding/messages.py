@@ -41,6 +41,7 @@ class Cutting:
     size: int
     stride: int
     prompt: str
+    title: str | None
 
 
 @dataclass(frozen=True)

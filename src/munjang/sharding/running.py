@@ -209,7 +209,7 @@ def _index_job(into: str | Path, source: ModelSource, options: ShardOptions, sta
     setting = {"model": model.fingerprint, "dtype": source.dtype, "into": _called(into), **_reading(options)}
     book = Book(state, setting, overwrite=options.overwrite)
     stack.callback(book.close)
-    cutting = Cutting(cutter.size, cutter.stride, prompt)
+    cutting = Cutting(cutter.size, cutter.stride, prompt, shape.title)
     return _Job(book, _plan(source, model.fingerprint, options, book, cutting=cutting), {}, index)
 
 

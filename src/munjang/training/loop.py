@@ -127,6 +127,7 @@ class _Run:
         self.settings, self.folder = settings, folder
         self.evaluators, self.processes = list(evaluators), processes
         self.start, self.thresholds = start, thresholds
+        self.first_stage_weight, self.model.parts.first_stage_weight = self.model.parts.first_stage_weight, 0.0
         self.description = describe_run(self.model, tasks, settings, evaluators=evaluators)
         self.identity = identity_of(self.description)
         for task in tasks:
@@ -451,7 +452,7 @@ class _Run:
         parts = self.model.parts
         parts.notes[:] = [note for note in parts.notes if not is_new_head(note)]
         if result.unchanged:
-            parts.thresholds = self.thresholds
+            parts.thresholds, parts.first_stage_weight = self.thresholds, self.first_stage_weight
         self.trainee.finish()
 
     def _tidy(self) -> None:

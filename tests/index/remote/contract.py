@@ -126,7 +126,7 @@ class Contract:
     ) -> None:
         plain.check_all(index)
         for k in (1, 3, 11):
-            plain.check(index.search("rain 비", k), "rain 비", k)
+            plain.check(index.search("rain 비", k, mode="semantic"), "rain 비", k)
         with Index.open(place("one"), model) as again:
             plain.check_all(again)
         assert index.get(3).text == TEXTS[3]
@@ -227,7 +227,7 @@ class Contract:
         index.add(FACTS)
         for filter in FILTERS:
             for k in (3, 100):
-                ours, theirs = index.search("빵 rain", k, filter=filter), twin.search("빵 rain", k, filter=filter)
+                ours, theirs = (one.search("빵 rain", k, mode="semantic", filter=filter) for one in (index, twin))
                 assert _scores(ours) == pytest.approx(_scores(theirs), abs=2e-5), filter
                 if k == 100:
                     assert sorted(ours.ids) == sorted(theirs.ids), filter
@@ -256,19 +256,19 @@ class Contract:
                 theirs = twin.search(query, 30, mode="keyword", filter=filter)
                 assert _scores(ours) == pytest.approx(_scores(theirs), rel=1e-4), query
                 assert sorted(ours.ids) == sorted(theirs.ids)
-                near = index.search(query, 30, filter=filter)
+                near = index.search(query, 30, mode="semantic", filter=filter)
                 both = index.search(query, 30, mode="hybrid", filter=filter)
                 assert set(both.ids) == {*ours.ids, *near.ids}
-                for hit in both:  # the sum of 1 / (60 + rank) over the rankings that have it
-                    ranks = [one.ids.index(hit.id) + 1 for one in (near, ours) if hit.id in one.ids]
-                    assert hit.score == pytest.approx(sum(1 / (60 + rank) for rank in ranks))
+                same = twin.search(query, 30, mode="hybrid", filter=filter)
+                assert _scores(both) == pytest.approx(_scores(same), abs=1e-4), query
+                assert index.search(query, 30, filter=filter).ids == both.ids  # by both is the default
         assert len(index.search("우산이", 30, mode="keyword")) == 24  # the particle does not hide the word
 
     def test_batches_are_single_searches(self, index: Index, plain: Plain, model: BiEncoder) -> None:
         queries = ["비", "bread and rain", "골목 끝"]
         vectors = model.encode_query(queries)
-        together = index.search_many(queries, 4)
-        assert [one.ids for one in together] == [index.search(query, 4).ids for query in queries]
+        together = index.search_many(queries, 4, mode="semantic")
+        assert [one.ids for one in together] == [index.search(query, 4, mode="semantic").ids for query in queries]
         assert [one.ids for one in index.search_many(vectors, 4)] == [one.ids for one in together]
         for query, results in zip(queries, together, strict=True):
             plain.check(results, query, 4)
@@ -368,7 +368,7 @@ class Contract:
     def test_without_keywords(self, place: Place, model: BiEncoder) -> None:
         with Index.create(place("bare"), model, options=IndexOptions(keyword=False)) as index:
             index.add(["비가 온다"])
-            assert len(index.search("비")) == 1
+            assert (len(index.search("비")), index.search("비").mode) == (1, "semantic")
             with pytest.raises(InputError, match="keyword"):
                 index.search("비", mode="hybrid")
 

@@ -21,7 +21,7 @@ import numpy as np
 from munjang.errors import DataError, InputError, ModelError
 from munjang.index.adding import AddReport, Encode, Telling
 from munjang.index.cutting import Cutter
-from munjang.index.documents import Incoming, windows
+from munjang.index.documents import Incoming, title_of, windows
 from munjang.index.remote.engine import Engine, Float32, StoredDocument, version_of
 from munjang.index.remote.fields import Fields
 
@@ -40,6 +40,7 @@ class Tools:
     encode: Encode
     cutter: Cutter
     dimension: int
+    title: str | None  # the field that is searched with the text
 
 
 class RemoteAdder:
@@ -78,7 +79,7 @@ class RemoteAdder:
         same_text = [one for one in changed if texts_there.get(one.id) == version_of(one.text, "").partition(".")[0]]
         stored = tools.engine.get([one.id for one in same_text], vectors=True) if same_text else {}
         kept = {id: document for id, document in stored.items() if document.vectors is not None}
-        fresh = [one for one in changed if one.id not in kept or kept[one.id].text != one.text]
+        fresh = [one for one in changed if one.id not in kept or self._differs(one, kept[one.id])]
         ready = self._encoded(fresh, telling)
         for one in changed:
             old = kept.get(one.id)
@@ -89,6 +90,11 @@ class RemoteAdder:
         counts["replaced"] += sum(one.id in known for one in changed)
         counts["unchanged"] += len(window) - len(changed)
         telling.finish()
+
+    def _differs(self, document: Incoming, stored: StoredDocument) -> bool:
+        """Whether the passages of a stored document cannot be kept."""
+        titles = {title_of(one.metadata, self._tools.title) for one in (document, stored)}
+        return document.text != stored.text or len(titles) > 1
 
     def _named(self, window: Sequence[Incoming]) -> tuple[list[Incoming], dict[str, str]]:
         """The documents, made ids that are taken made again; and the versions of those that are there."""
@@ -104,14 +110,14 @@ class RemoteAdder:
 
     def _encoded(self, fresh: Sequence[Incoming], telling: Telling) -> dict[str, StoredDocument]:
         tools, counts = self._tools, self._counts
-        spans = tools.cutter.cut([one.text for one in fresh])
-        passages = [one.text[span.start : span.end] for one, some in zip(fresh, spans, strict=True) for span in some]
+        titles = [title_of(one.metadata, tools.title) for one in fresh]
+        spans, passages = tools.cutter.passages([one.text for one in fresh], titles)
         vectors = np.zeros((0, tools.dimension), np.float32)
         if passages:
             vectors = _checked(tools.encode(passages, progress=telling.encoded), len(passages), tools.dimension)
         counts["passages"] += len(passages)
         counts["empty"] += sum(not some for some in spans)
-        counts["truncated"] += sum(span.tokens > tools.cutter.size for some in spans for span in some)
+        counts["truncated"] += sum(span.tokens > tools.cutter.limit for some in spans for span in some)
         found, first = {}, 0
         for one, some in zip(fresh, spans, strict=True):
             own = vectors[first : first + len(some)]

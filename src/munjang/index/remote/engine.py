@@ -29,7 +29,7 @@ from munjang.index.filters import Filter
 
 Float32 = NDArray[np.float32]
 
-FORMAT = 1  # of what stands in an engine; in the header under "format"
+FORMAT = 2  # of what stands in an engine; in the header under "format"; 2: titles are searched
 
 
 class Unreachable(DataError):
@@ -96,7 +96,8 @@ class Scored:
 
     document: str  # the document's id
     number: int  # of the passage within the document, from 0
-    score: float  # semantic: the model's similarity, as munjang.vectors gives it; keyword: the engine's own measure
+    score: float  # semantic: the model's similarity, as munjang.vectors gives it; keyword: BM25
+    normalized: float | None = None  # keyword: the score, divided by what the query's terms could reach
 
 
 class Engine(Protocol):

@@ -36,7 +36,7 @@ from munjang.index.remote.engine import FORMAT, Engine, StoredDocument
 from munjang.index.remote.fields import Fields
 from munjang.index.remote.opening import connected
 from munjang.index.remote.verifying import verify
-from munjang.index.results import Document, Results
+from munjang.index.results import Document, Mode, Results
 from munjang.index.sampling import Sample
 from munjang.index.searching import Asked, Clock, Request, Vectors
 from munjang.index.verifying import VerifyReport
@@ -61,10 +61,11 @@ class RemoteIndex(Index):
         self.path = str(address)
         self.name = str(header["name"])
         self._identity = Identity(**header["model"])
-        self.options = IndexOptions(**header["options"])
+        self.options = IndexOptions.from_json(header["options"])
         if model is not None:
             self._identity.check(model, self.path)
         self._model = model
+        self._scale = None
         self._loading = threading.Lock()
         self._engine = engine
         self._fields = Fields(engine)
@@ -207,7 +208,7 @@ class RemoteIndex(Index):
             raise InputError(f"commit_every must be at least 1, got {commit_every!r}")
         total = len(documents) if isinstance(documents, Sized) else None
         encode = encode or self.model.encode_document
-        tools = Tools(self._engine, self._fields, encode, self._cutter(), self.dimension)
+        tools = Tools(self._engine, self._fields, encode, self._cutter(), self.dimension, self.options.title)
         with track(progress, total) as done:
             report = RemoteAdder(tools).run(documents, done, commit_every)
         self._engine.ready()
@@ -225,8 +226,8 @@ class RemoteIndex(Index):
                 results.append(error)
         return results
 
-    def _stored_texts(self, ids: Sequence[str]) -> dict[str, str]:
-        return {id: document.text for id, document in self._engine.get(ids).items()}
+    def _stored_texts(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        return {id: (document.text, document.metadata) for id, document in self._engine.get(ids).items()}
 
     def delete(self, ids: Iterable[str | int] | str | int) -> int:
         """Delete documents; returns how many of the ids were there."""
@@ -241,6 +242,13 @@ class RemoteIndex(Index):
             deleted += len(there)
         return deleted
 
+    def reencode(self, model: BiEncoder, *, options: IndexOptions | None = None, progress: Progress = False) -> int:
+        """Not on a server: make a new index of the documents."""
+        raise InputError(
+            f"{self.path}: an index on a server is not re-encoded in place: make one with the new model at another "
+            "address or in a folder, and add this one's documents to it (Index.documents)"
+        )
+
     def compact(self) -> None:
         """Build what makes searches fast, where it is missing; the server gives room back by itself."""
         self._engine.ready()
@@ -251,6 +259,13 @@ class RemoteIndex(Index):
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
+    def usual_mode(self, *, texts: bool = True) -> Mode:
+        """The mode of a search that names none."""
+        return super().usual_mode(texts=texts and self._engine.can_keyword)
+
+    def _runner(self) -> Callable[[Asked, Request, Clock], list[Results]]:
+        return self._run
+
     def _run(self, asked: Asked, request: Request, clock: Clock) -> list[Results]:
         if request.mode != "semantic" and not self.options.keyword:
             raise InputError(
@@ -259,7 +274,8 @@ class RemoteIndex(Index):
             )
         if request.filter is not None:
             self._fields.check(request.filter)
-        return searching.run(asked, request, self._engine, clock)
+        scale = self._similarity_scale() if asked.vectors is not None else None
+        return searching.run(asked, request, self._engine, clock, scale=scale, title=self.options.title)
 
     def _likeness(self, id: str) -> tuple[Vectors, str]:
         found = self._engine.get([id], vectors=True).get(id)

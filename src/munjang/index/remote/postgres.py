@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from munjang.errors import InputError
+from munjang.index.documents import title_of, titled
 from munjang.index.filters import Filter
 from munjang.index.remote.address import Address
 from munjang.index.remote.engine import Float32, NoIndex, Scored, StoredDocument
@@ -193,7 +194,10 @@ class PostgresEngine:
     def put(self, documents: Sequence[StoredDocument]) -> None:
         facts = self._facts()
         documents = sorted(documents, key=lambda one: one.id)  # two writers take the rows in the same order
-        passages = [one.text[start:end] for one in documents for start, end in one.spans]
+        title = facts.header.get("options", {}).get("title")
+        passages = [
+            titled(title_of(one.metadata, title), one.text[start:end]) for one in documents for start, end in one.spans
+        ]
         terms: Sequence[tuple[list[str] | None, list[int] | None, int]] = [(None, None, 0)] * len(passages)
         if facts.analyser:
             self._words.check(facts.analyser)

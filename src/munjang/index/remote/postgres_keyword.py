@@ -78,11 +78,11 @@ class Words:
         if not terms or not passages:
             return []
         counted = cursor.execute(self._sql(_FREQUENCIES), [list(terms)]).fetchall()
-        factors = {
+        every = {
             term: terms[term] * math.log1p((passages - often + 0.5) / (often + 0.5)) * (K1 + 1)
             for term, often in counted
-            if often
         }
+        factors = {term: every[term] for term, often in counted if often}
         if not factors or not required <= factors.keys():
             return []
         names = list(factors)
@@ -90,7 +90,8 @@ class Words:
             self._sql(_BEST, where[0]),
             [K1, B, B, words / passages or 1.0, names, list(factors.values()), names, sorted(required), *where[1], k],
         ).fetchall()
-        return [Scored(id, number, score) for id, number, score in rows]
+        reach = sum(every.values())
+        return [Scored(id, number, score, score / reach) for id, number, score in rows]
 
     def _query(self, query: str) -> tuple[Counter[str], set[str]]:
         pieces = _QUOTED.split(query)

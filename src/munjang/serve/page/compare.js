@@ -19,7 +19,7 @@ const EXAMPLES = {
   ],
 };
 
-let result = null; // {a, b, scores, kind}
+let result = null; // {a, b, same, scores, ends}: ends are the similarities of unrelated and of equal texts
 let running = null;
 
 const kind = () => document.querySelector('input[name="compare"]:checked').value;
@@ -41,8 +41,8 @@ async function run() {
   running = own;
   fill(byId("compare-note"), busy(t("compare_running")));
   try {
-    const { scores } = await api.similarity(b.length ? { a, b } : { a }, own.signal);
-    result = { a, b: b.length ? b : a, same: !b.length, scores };
+    const { scores, unrelated, same } = await api.similarity(b.length ? { a, b } : { a }, own.signal);
+    result = { a, b: b.length ? b : a, same: !b.length, scores, ends: [unrelated, same] };
     await drawComparison();
   } catch (error) {
     if (running === own) showError(byId("compare-note"), error, run);
@@ -67,13 +67,15 @@ export async function drawComparison() {
 
 function oneNumber(score) {
   byId("live").textContent = `${number(score, 3)} ${t("compare_score")}`;
-  const share = Math.max(0, Math.min(1, score));
+  const [low, high] = result.ends;
+  const share = Math.max(0, Math.min(1, (score - low) / (high - low)));
   return el(
     "div",
     { class: "one-number" },
     el("p", { class: "big", text: score.toFixed(3) }),
     el("p", { class: "hint", text: t("compare_score") }),
     el("div", { class: "meter" }, el("i", { style: { width: `${share * 100}%` } })),
+    el("p", { class: "hint", text: t("compare_scale", { low: number(low, 2), high: number(high, 2) }) }),
   );
 }
 
@@ -88,7 +90,7 @@ async function drawHeat() {
   const narrow = plot.clientWidth < 560;
   const few = a.length <= MOST_NUMBERS && b.length <= (narrow ? 5 : MOST_NUMBERS);
   const trace = {
-    type: "heatmap", z: scores, zmin: 0, zmax: 1, showscale: false, hoverinfo: "none", xgap: 2, ygap: 2, zsmooth: false,
+    type: "heatmap", z: scores, zmin: result.ends[0], zmax: result.ends[1], showscale: false, hoverinfo: "none", xgap: 2, ygap: 2, zsmooth: false,
     colorscale: [[0, colour("heat-0")], [0.5, colour("heat-1")], [1, colour("heat-2")]],
     ...(few ? { text: scores.map((row) => row.map((one) => one.toFixed(2))), texttemplate: "%{text}" } : {}),
   };
@@ -110,7 +112,7 @@ async function drawHeat() {
   plot.on("plotly_unhover", hideBubble);
 }
 
-const scale = () => el("div", { class: "heat-scale", "aria-hidden": "true" }, el("span", { text: "0" }), el("i"), el("span", { text: "1" }), el("span", { text: t("compare_score") }));
+const scale = () => el("div", { class: "heat-scale", "aria-hidden": "true" }, el("span", { text: number(result.ends[0], 2) }), el("i"), el("span", { text: number(result.ends[1], 2) }), el("span", { text: t("compare_score") }));
 
 /** The pairs that are most alike, as words: what the picture says, for those who do not see it. */
 function nearest() {

@@ -9,16 +9,7 @@ import { state } from "./state.js";
 const TITLE_FIELDS = ["title", "제목", "name"];
 const CONTEXT = 420; // characters of a long passage on either side of the sentence
 
-/** How strong the best hit is at every stage, so that bars compare. */
-export function strongest(hits) {
-  const most = {};
-  for (const hit of hits) {
-    for (const stage of hit.stages) most[stage.name] = Math.max(most[stage.name] ?? 0, stage.score);
-  }
-  return most;
-}
-
-export function hitCard(hit, place, most, { onLike, onMap }) {
+export function hitCard(hit, place, { onLike, onMap }) {
   const title = titleOf(hit);
   return el(
     "li",
@@ -41,7 +32,7 @@ export function hitCard(hit, place, most, { onLike, onMap }) {
           action(t("on_map"), () => onMap(hit), "map"),
         ),
       ),
-      el("div", { class: "stages" }, hit.stages.map((stage) => stageBar(stage, most[stage.name]))),
+      el("div", { class: "stages" }, hit.stages.map(stageBar)),
     ),
   );
 }
@@ -105,10 +96,9 @@ function movedMark(hit) {
   );
 }
 
-/** A bar: the reranker's probability as it is, any other score beside the strongest one of the list. */
-function stageBar(stage, most) {
-  const isProbability = stage.name === "rerank" && most <= 1;
-  const share = isProbability ? stage.score : most > 0 ? stage.score / most : 0;
+/** A bar on the one scale of all stages, 0 to 1: of two searches, too, the longer bar is the better hit. */
+function stageBar(stage) {
+  const share = stage.normalized ?? 0;
   const name = t(`stage_${stage.name}`);
   const score = stage.score.toFixed(stage.name === "keyword" ? 1 : 3);
   return el(

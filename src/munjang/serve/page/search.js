@@ -3,7 +3,7 @@
 import { api, moreLikePath } from "./api.js";
 import { byId, el, fill, shorten } from "./dom.js";
 import { drawFilters } from "./filters.js";
-import { hitCard, sentenceOf, strongest } from "./hits.js";
+import { hitCard, sentenceOf } from "./hits.js";
 import { milliseconds, number, t } from "./language.js";
 import { busy, note, showError } from "./notes.js";
 import { copy, curlOf, pythonOf } from "./snippets.js";
@@ -27,7 +27,7 @@ function request() {
     const body = { id: state.like, k: state.k, rerank, ...filter };
     return { path: moreLikePath(state.index), body };
   }
-  const body = { index: state.index, query: state.query, k: state.k, mode: state.mode, rerank, candidates: MOST, ...filter };
+  const body = { index: state.index, query: state.query, k: state.k, mode: state.mode, rerank, ...filter };
   return { path: "/search", body };
 }
 
@@ -91,9 +91,8 @@ export function drawResults() {
   if (!answer) return fill(byId("search-note"), emptyNote());
   fill(byId("search-note"), likeNote(), ...remarks(answer));
   fill(byId("results-head"), resultsHead(answer));
-  const most = strongest(answer.hits);
   const onMap = (hit) => tell("map", { label: shorten(hit.passage.text, 60), ids: [hit.id] });
-  fill(byId("hits"), answer.hits.map((hit, at) => hitCard(hit, at + 1, most, { onLike: (one) => moreLike(one.id), onMap })));
+  fill(byId("hits"), answer.hits.map((hit, at) => hitCard(hit, at + 1, { onLike: (one) => moreLike(one.id), onMap })));
   const isMore = answer.hits.length >= state.k && state.k < MOST;
   const more = () => {
     state.k = Math.min(MOST, state.k + PAGE);
@@ -152,7 +151,7 @@ async function examples(index) {
   const given = state.info.examples ?? [];
   if (given.length) return given.slice(0, 3);
   if (!ownTexts.has(index.name)) {
-    const body = { index: index.name, query: t("query_label"), k: 12, rerank: false };
+    const body = { index: index.name, query: t("query_label"), k: 12, mode: "semantic", rerank: false };
     const { hits } = await api.search(body);
     const sentences = hits.map((hit) => sentenceOf(hit).trim()).filter(Boolean);
     ownTexts.set(index.name, [...new Set(sentences)].slice(0, 3).map((text) => shorten(text, 80)));

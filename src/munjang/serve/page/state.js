@@ -7,7 +7,7 @@ export const state = {
   view: "search",
   query: "",
   like: null, // id of the document that 'more like this' started from
-  mode: "semantic",
+  mode: "hybrid",
   rerank: true,
   k: 10,
   filter: {}, // {field: condition}, as the service takes it
@@ -32,7 +32,7 @@ export function address(view = state.view) {
   if (view === "search" || view === "map") {
     if (state.like !== null) parts.set("like", state.like);
     if (state.query) parts.set("q", state.query); // beside `like`: the search that 'back' leads to
-    if (state.mode !== "semantic") parts.set("mode", state.mode);
+    if (state.mode !== "hybrid") parts.set("mode", state.mode);
     if (!state.rerank) parts.set("rerank", "0");
     if (Object.keys(state.filter).length) parts.set("filter", JSON.stringify(state.filter));
   }
@@ -54,7 +54,7 @@ export function readAddress() {
   const parts = new URLSearchParams(text ?? "");
   state.query = parts.get("q") ?? "";
   state.like = parts.get("like");
-  state.mode = MODES.includes(parts.get("mode")) ? parts.get("mode") : "semantic";
+  state.mode = MODES.includes(parts.get("mode")) ? parts.get("mode") : "hybrid";
   state.rerank = parts.get("rerank") !== "0";
   state.filter = readFilter(parts.get("filter"));
   const index = parts.get("index");
