@@ -56,6 +56,8 @@ class Identity:
             what = f"its {name} is {theirs!r}, not {mine!r}"
             if name == "fingerprint":
                 what = "weights, tokenizer, pooling or max_length differ"
+                if (self.source, self.max_length) == (came.source, came.max_length) and came.source in bundled.NAMES:
+                    what = f"this version of Munjang bundles another version of {came.source}"
             raise ModelError(
                 f"{folder} was made by another model: it is of {self._named()}, got {came._named()}: {what}. Open it "
                 f"with its own model, or move it to this one: `munjang index reencode {folder} --model "

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from munjang import bundled
 from munjang.encoders import BiEncoder
 from munjang.errors import ModelError, ModelNotFoundError
 from munjang.loading import load
@@ -83,8 +84,10 @@ class ModelReference:
             else f"it reads {model.max_length} tokens, not {self.max_length} (see max_length)"
             if model.max_length != self.max_length
             else "its weights, tokenizer or pooling differ"
+            if self.name != model.parts.source or self.name not in bundled.NAMES
+            else f"this version of Munjang bundles another version of {self.name}"
         )
         raise ModelError(
             f"{what} was made with another model than {model.parts.source or 'the one given'}: {differs}. Pass the "
-            f"model that was used ({self.name or 'made in memory'}), or make {what} anew"
+            f"model that was used ({self.name or 'made in memory'}), or train {what} again"
         )
