@@ -27,8 +27,8 @@ _EXAMPLES = """\
 examples:
   munjang cluster questions.txt                                    as many clusters as the silhouette finds
   munjang cluster reviews.csv --column 본문 --k 12 -o labelled.csv  every text with the number of its cluster
-  munjang cluster questions.txt --method communities --threshold 0.75 --min-size 3
-  munjang cluster questions.txt --method agglomerative --threshold 0.6
+  munjang cluster questions.txt --method communities --threshold 0.92 --min-size 3
+  munjang cluster questions.txt --method agglomerative --threshold 0.9
   munjang cluster questions.txt --method hdbscan --min-size 5
   munjang cluster corpus.txt --vectors corpus.npy --k 50           vectors that `munjang encode` wrote before
   cat questions.txt | munjang cluster - --k 5
