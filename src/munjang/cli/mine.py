@@ -27,7 +27,7 @@ _SHOWN = 20  # pairs or groups that are printed where no number is given
 _EXAMPLES = """\
 examples:
   munjang mine questions.txt                                the 20 pairs that are most alike
-  munjang mine questions.txt --threshold 0.95 -o pairs.csv  all pairs with a cosine of 0.95 or more, written as they are found
+  munjang mine questions.txt --threshold 0.95 -o pairs.csv  all pairs from a cosine of 0.95 on, written as found
   munjang mine questions.txt --top 1000 -o pairs.jsonl      the best thousand, best first
   munjang mine reviews.csv --column 본문 --groups            groups of texts that say nearly the same
   munjang mine corpus.txt --groups --threshold 0.97 -o groups.csv
