@@ -24,7 +24,7 @@ from munjang.tasks.cluster import ClusterOptions, cluster
 SETS = ("ynat", "banking77")
 TUNING_ROWS = 3_000  # of the training split, for the threshold of communities
 MIN_SIZE = 5
-THRESHOLDS = tuple(round(0.10 + 0.05 * step, 2) for step in range(17))  # 0.10 to 0.90
+THRESHOLDS = tuple(round(0.10 + 0.02 * step, 2) for step in range(45))  # 0.10 to 0.98
 WORDS: dict[str, dict[str, Any]] = {  # what TF-IDF counts
     "ynat": {"analyzer": "char_wb", "ngram_range": (1, 3)},  # Korean words carry their particles
     "banking77": {"ngram_range": (1, 2)},
@@ -54,7 +54,7 @@ NOTE = Said(
     "시험 쪽 글 {rows}개, 분류 {classes}개. 값은 x 100입니다. k-평균: k = {classes}, 시드 {seeds}개의 평균 ± "
     "표준편차. Munjang: `cluster(k={classes})`. scikit-learn: sentence-transformers 문서가 쓰는 "
     '`KMeans(n_init=10)`. 커뮤니티: 글 {size}개 이상. Munjang: `cluster(method="communities")`. '
-    "sentence-transformers: `community_detection`. 문턱값은 0.10, 0.15, … 0.90 가운데 학습 쪽 글 {tuned}개에서 "
+    "sentence-transformers: `community_detection`. 문턱값은 0.10, 0.12, … 0.98 가운데 학습 쪽 글 {tuned}개에서 "
     "조정 랜드가 가장 좋은 것이고, 어디에도 들지 않은 글은 저마다 한 군집으로 셉니다. V-척도는 군집이 많아지면 "
     "오르고 조정 랜드는 그렇지 않습니다. TF-IDF: scikit-learn, {words}, SVD로 100차원.",
 )

@@ -174,6 +174,27 @@ def test_labels_alone_make_a_classifier(model: BiEncoder) -> None:
     assert np.allclose(framed.head.scores(direct[None])[0, 0], 1, atol=1e-5)
 
 
+def test_zero_shot_is_as_sure_when_all_cosines_are_narrow() -> None:
+    """A direction that all vectors share raises every cosine: the probabilities must not become nearly equal."""
+    rng = np.random.default_rng(0)
+    lines = {"a": 0, "b": 1, "c": 2, "x": 0, "y": 1, "z": 2}
+    own = np.eye(3, 16)[list(lines.values())] + 0.02 * rng.normal(size=(6, 16))
+
+    class Narrow:
+        def __init__(self, shared: float) -> None:
+            self.vectors = dict(zip(lines, np.column_stack([own, np.full(6, shared)]).astype(np.float32), strict=True))
+
+        def encode(self, texts: list[str], **_: object) -> object:
+            return np.stack([self.vectors[text] for text in texts])
+
+    surest = []
+    for shared in (0.8, 2.0):  # cosines of unrelated texts: 0.4, 0.8
+        classifier = Classifier.zero_shot(["a", "b", "c"], Narrow(shared))  # type: ignore[arg-type]
+        scores = classifier.head.scores(classifier.model.encode(["x", "y", "z"]))
+        surest.append(classifier.scaling.probabilities(scores, multilabel=False).max(axis=1).mean())
+    assert surest == pytest.approx([1, 1], abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("labels", "template", "told"),
     [

@@ -184,9 +184,9 @@ def test_a_tree_holds_every_topic_once_and_the_words_of_its_groups() -> None:
     assert [(merge.left, merge.right, merge.topics) for merge in merges] == [(0, 1, (0, 1)), (2, 3, (0, 1, 2))]
     assert merges[0].words == ("비", "rain")
     assert tree_text(merges, ["비", "rain", "은행"], [10, 5, 2]).splitlines() == [
-        f"· 비, rain, 은행 [{merges[1].distance:.2f}]",
+        f"· 비, rain, 은행 [{merges[1].distance:.3f}]",
         "├─ 2  은행 (2)",
-        f"└─ · 비, rain [{merges[0].distance:.2f}]",
+        f"└─ · 비, rain [{merges[0].distance:.3f}]",
         "   ├─ 0  비 (10)",
         "   └─ 1  rain (5)",
     ]

@@ -32,7 +32,7 @@ CATEGORIES = (
     "transport",
 )  # the files, in the order in which they are read
 EXAMPLES = (
-    "밥이 너무 질어요",
+    "삶은 달걀 껍데기가 잘 안 까져요",
     "My dog ate chocolate. Is it dangerous?",
     "전기차는 밤에 충전하는 게 좋은가요?",
 )  # queries whose answers are in the corpus, in both languages

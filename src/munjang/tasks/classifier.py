@@ -46,6 +46,7 @@ from munjang.tasks.few_shot import FineTune, check_trainable, fine_tuned
 from munjang.types import EncodeReport
 
 Array = np.ndarray[Any, Any]
+_LEAST_DISTANCE = 0.05  # of descriptions, for the scale of zero-shot logits
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Classifier:
         prototypes = unit(np.stack([group.mean(axis=0) for group in np.split(vectors, ends)]))
         facts: dict[str, object] = {"rows": 0, "head": "zero-shot", "descriptions": described}
         head = PrototypeHead(prototypes, np.zeros(prototypes.shape[1], np.float32))
-        return cls(model, tuple(described), head, Scaling(COSINE_SCALE), facts=facts)
+        return cls(model, tuple(described), head, Scaling(_zero_shot_scale(prototypes)), facts=facts)
 
     @classmethod
     def load(cls, folder: str | Path, model: BiEncoder | None = None, *, device: str | None = None) -> Classifier:
@@ -293,6 +294,18 @@ def _descriptions(labels: Sequence[str] | Mapping[str, str | Sequence[str]], tem
     if len(found) < 2:
         raise InputError(f"a classifier tells at least two labels apart, got {len(found)}")
     return found
+
+
+def _zero_shot_scale(prototypes: Array) -> float:  # [labels, d], unit rows
+    """The scale of the logits: the farther apart the descriptions, the less a difference of cosines counts.
+
+    Cosines of unrelated texts are about 0.2 in one model and 0.75 in another; a fixed scale would make all
+    probabilities of the second nearly equal. For descriptions with a mean cosine of 0.4 it is COSINE_SCALE.
+    """
+    labels = len(prototypes)
+    cosines = prototypes @ prototypes.T
+    distance = 1 - (cosines.sum() - np.trace(cosines)) / (labels * (labels - 1))
+    return COSINE_SCALE * 0.6 / max(float(distance), _LEAST_DISTANCE)
 
 
 def _device(model: BiEncoder) -> str:

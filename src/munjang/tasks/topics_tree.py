@@ -80,7 +80,7 @@ def tree_text(merges: Sequence[Merge], names: Sequence[str], sizes: Sequence[int
             lines.append(f"{before}{node}  {names[node]} ({sizes[node]:,})")
             continue
         merge = by_number[node]
-        lines.append(f"{before}· {', '.join(merge.words[:3])} [{merge.distance:.2f}]")
+        lines.append(f"{before}· {', '.join(merge.words[:3])} [{merge.distance:.3f}]")
         waiting.append((merge.right, below + "└─ ", below + "   "))
         waiting.append((merge.left, below + "├─ ", below + "│  "))
     return "\n".join(lines)
