@@ -50,10 +50,10 @@ def test_batches_on_the_cpu_have_few_sizes(model: munjang.BiEncoder, monkeypatch
         return forward(self, batch)
 
     monkeypatch.setattr(type(body), "forward", noting)
-    texts = [["word " * words, "another text"] for words in range(1, 200)]
+    texts = [["word " * words, "another text"] for words in range(1, 200, 2)]
     pairs = [model.encode(pair) for pair in texts]
     tokens = [len(model.tokenizer.encode(pair).ids) for pair in texts]
-    assert len(set(tokens)) > 190
+    assert len(set(tokens)) > 95
     assert len(set(sizes)) <= 32
     assert all(0 <= size - total <= max(7, total / 16) for size, total in zip(sizes, tokens, strict=True))
     together = model.encode([pair[0] for pair in texts])

@@ -71,6 +71,7 @@ def _trials(tmp_path: Path, model_folder: Path, kind: str, seeds: range, *, keyw
             plain.check_all(index)
 
 
+@pytest.mark.slow  # tests/test_kills.py kills at every step
 @pytest.mark.parametrize("kind", KINDS)
 def test_kill_at_random_moments(tmp_path: Path, model_folder: Path, kind: str) -> None:
     _trials(tmp_path, model_folder, kind, range(3), keyword=kind == "rebuild")  # the analyser takes a second to load

@@ -65,11 +65,11 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(query=QUERIES, k=st.integers(1, 12), year=st.none() | st.integers(0, 3))
     def search(self, query: str, k: int, year: int | None) -> None:
         if year is None:
-            self.plain.check(self.index.search(query, k), query, k)
+            self.plain.check(self.index.search(query, k, mode="semantic"), query, k)
             return
         kept = [id for id, (_, rest) in self.plain.documents.items() if rest.get("year") == year]
         try:
-            results = self.index.search(query, k, filter={"year": year})
+            results = self.index.search(query, k, mode="semantic", filter={"year": year})
         except InputError as error:
             assert "no document has the field" in str(error)  # noqa: PT017
             assert all("year" not in rest for _, rest in self.plain.documents.values())

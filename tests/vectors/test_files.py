@@ -224,6 +224,7 @@ drive(Path(sys.argv[1]), 900, 3)
 """
 
 
+@pytest.mark.slow  # tests/test_kills.py kills at every step
 @every_format
 def test_kill_nine_at_random_moments(tmp_path: Path, suffix: str) -> None:
     path, chance = tmp_path / f"out{suffix}", random.Random(suffix)
