@@ -61,6 +61,7 @@ def docs(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_fills_both_languages_with_the_same_figures(
     data: Path, docs: Path, minilm_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

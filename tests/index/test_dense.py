@@ -149,7 +149,7 @@ def crowd() -> tuple[FakePassages, np.ndarray]:
     return FakePassages(24, block=5000).after(clustered(20_000, 24)), clustered(100, 24, seed=9)
 
 
-@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("kind", [pytest.param("float32", marks=pytest.mark.slow), "int8"])
 def test_recall_through_the_graph(kind: str, crowd: tuple[FakePassages, np.ndarray], tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     passages, queries = crowd

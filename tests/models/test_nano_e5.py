@@ -139,7 +139,7 @@ def test_pieces_and_pairs(whole: tuple[Path, Path, dict[str, np.ndarray]]) -> No
     assert tokenizer.encode("<mask>").ids == [0, PIECES.index("<mask>"), 2]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(st.sampled_from(["비가", "온다", "it"]), min_size=1, max_size=5), st.data())
 def test_every_kind_of_space_is_one_and_control_characters_are_none(words: list[str], data: st.DataObject) -> None:
     spaces = st.text(

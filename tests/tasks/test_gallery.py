@@ -39,6 +39,7 @@ def _size(picture: Path) -> tuple[int, int]:
     return width, height
 
 
+@pytest.mark.slow
 def test_commands_make_what_the_page_shows(folder: Path) -> None:
     """Where the bundled weights have changed: `python -m benchmarks.gallery --write`."""
     blocks = _blocks("gallery.md")

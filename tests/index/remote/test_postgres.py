@@ -19,7 +19,7 @@ from munjang.index.filters import as_filter
 from munjang.index.index import Index
 from munjang.index.options import IndexOptions
 from munjang.index.remote.address import parse
-from munjang.index.remote.engine import Engine, StoredDocument
+from munjang.index.remote.engine import FORMAT, Engine, StoredDocument
 from munjang.index.remote.opening import engine_at
 from munjang.index.remote.postgres import PostgresEngine
 from support.postgres_server import PostgresServer
@@ -323,8 +323,9 @@ def test_a_full_disk_is_told_and_nothing_is_half_done(postgres: PostgresServer, 
 def test_a_newer_format_is_refused(postgres: PostgresServer, model: BiEncoder) -> None:
     name = _name()
     Index.create(postgres.address(name), model).close()
-    postgres.execute(f"UPDATE munjang_{name}.header SET content = replace(content, '\"format\": 1', '\"format\": 2')")
-    with pytest.raises(DataError, match="format 2, which a newer munjang wrote"):
+    ours, newer = f'"format": {FORMAT}', f'"format": {FORMAT + 1}'
+    postgres.execute(f"UPDATE munjang_{name}.header SET content = replace(content, '{ours}', '{newer}')")
+    with pytest.raises(DataError, match=f"format {FORMAT + 1}, which a newer munjang wrote"):
         Index.open(postgres.address(name), model)
 
 
