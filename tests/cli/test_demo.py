@@ -172,7 +172,7 @@ def test_the_sample_is_served_and_ctrl_c_ends_it(models: Path, tmp_path: Path) -
             body = {"query": "밥이 질게 됐어요", "k": 3, "rerank": True, "filter": {"language": "ko"}}
             hits = ask(address, "/search", body)["hits"]
             assert [hit["metadata"]["language"] for hit in hits] == ["ko"] * 3
-            assert {stage["name"] for stage in hits[0]["stages"]} >= {"semantic", "rerank"}
+            assert {stage["name"] for stage in hits[0]["stages"]} >= {"hybrid", "rerank"}
             with urllib.request.urlopen(address + "/", timeout=SECONDS) as page:
                 assert page.headers.get_content_type() == "text/html"
             assert process.end() == 0
