@@ -164,7 +164,7 @@ def index(folder: Path) -> dict[str, float]:
 
         def first_search() -> None:
             with munjang.Index.open(path / "index", model) as store:
-                store.search("비가 온다", 10)
+                store.search("비가 온다", 10, mode="semantic")
 
         seconds["first search"] = best(first_search)
     return seconds

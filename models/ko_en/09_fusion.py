@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from common import Array, Search, dev_searches, ndcg_and_recall, say, unit_vectors
+from common import Array, Search, dev_searches, ndcg_and_recall, say
 
+import munjang
 from munjang.encoders import BiEncoder, CrossEncoder
-from munjang.index.fusion import DEPTH, WEIGHT, SimilarityScale, fuse
-from munjang.index.keyword import KeywordIndex
-from munjang.index.passages import Found
-from munjang.vectors import top_k
+from munjang.index.fusion import DEPTH, WEIGHT, fuse
+from munjang.index.results import Results
 
 WEIGHTS = (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
 FIRST_STAGE = (0, 10, 20, 30, 40, 50, 60, 80)
@@ -34,44 +32,19 @@ PEOPLE = (
 Both = tuple[float, float]  # nDCG@10 and recall@1
 
 
-class Passages:
-    """Texts as a keyword index reads them."""
-
-    generation, dimension = 1, 0
-
-    def __init__(self, texts: list[str]) -> None:
-        self._texts = texts
-
-    def last_number(self) -> int:
-        return len(self._texts)
-
-    def numbers(self) -> Array:
-        return np.arange(1, len(self._texts) + 1)
-
-    def vectors(self, numbers: Array) -> Array:
-        raise NotImplementedError("a keyword index reads texts alone")
-
-    stream_vectors = vectors
-
-    def stream_texts(self, after: int, upto: int) -> list[tuple[Array, list[str]]]:
-        return [(self.numbers()[after:upto], self._texts[after:upto])]
-
-
 def rankings(search: Search, model: BiEncoder) -> list[tuple[tuple[Array, Array], tuple[Array, Array]]]:
     """For every query the places and normalised scores of its nearest passages, and of those by BM25."""
-    scale = SimilarityScale.of(model)
-    queries, passages = (unit_vectors(model, some) for some in (search.queries, search.passages))
-    near = top_k(queries, passages, min(DEPTH, len(passages)))
-    words = KeywordIndex(Path(tempfile.mkdtemp()))
-    words.refresh(Passages(search.passages))  # type: ignore[arg-type]
-    found: Found = words.search([query.replace('"', " ") for query in search.queries], DEPTH)
-    assert found.normalized is not None
-    lists = []
-    for row in range(len(search.queries)):
-        real = found.numbers[row] > 0
-        semantic = np.asarray(near.indices)[row], scale.normalise(np.asarray(near.scores)[row])
-        lists.append((semantic, (found.numbers[row][real] - 1, found.normalized[row][real])))
-    return lists
+    passages = munjang.TextCollection(
+        [{"id": str(row), "text": text} for row, text in enumerate(search.passages)], model
+    )
+    queries = [query.replace('"', " ") for query in search.queries]
+    semantic, keyword = (passages.search_many(queries, DEPTH, mode=mode) for mode in ("semantic", "keyword"))
+    return [(scored(near), scored(words)) for near, words in zip(semantic, keyword, strict=True)]
+
+
+def scored(hits: Results) -> tuple[Array, Array]:
+    scores = [hit.stages[0].normalized for hit in hits]
+    return np.array([int(hit.id) for hit in hits], np.int64), np.array(scores, np.float32)
 
 
 def padded(rows: list[Array]) -> Array:

@@ -59,19 +59,26 @@ class SimilarityScale:
 
     @classmethod
     def of(cls, model: BiEncoder) -> SimilarityScale:
-        """Measure a model on a dozen fixed sentences, by its own measure of similarity."""
+        """Measure a model on a dozen fixed sentences, by its own similarity; once per model and process."""
+        key = (model.fingerprint, model.dimension, str(model.dtype))
+        if key in _MEASURED:
+            return _MEASURED[key]
         texts = list(_UNRELATED)
         names = model.prompt_for("query"), model.prompt_for("document", "passage", "corpus")
         queries, documents = (model.encode_report(texts, prompt_name=name).vectors for name in names)
         values = similarity(queries, documents, model.similarity_name)  # [n, n]
         same = float(np.trace(values)) / len(texts)
         unrelated = float(values.sum() - np.trace(values)) / (len(texts) * (len(texts) - 1))
-        # A model without any sense of likeness still gets a scale that keeps the order.
-        return cls(unrelated, same if same > unrelated + 1e-6 else unrelated + 1.0)
+        # A model that cannot tell texts apart still gets a scale that keeps the order.
+        _MEASURED[key] = cls(unrelated, same if same > unrelated + 1e-6 else unrelated + 1.0)
+        return _MEASURED[key]
 
     def normalise(self, scores: Floats) -> Floats:
         """Scores of unrelated texts become 0, those of equal texts 1; the order stays."""
         return ((scores - self.unrelated) / (self.same - self.unrelated)).astype(np.float32)
+
+
+_MEASURED: dict[tuple[str, int, str], SimilarityScale] = {}  # by fingerprint, dimension and precision
 
 
 def fuse(
